@@ -1,58 +1,107 @@
-"""Audit every registered mechanism with many pairs of runs, and mistakes made on purpose; write the table of audit.md.
+"""Audit every registered mechanism with many pairs of runs, and one with half its noise; write the table of audit.md.
 
-    python benchmarks/audit.py                         # every mechanism, 20,000 pairs each (hours)
-    python benchmarks/audit.py independent mst         # these
-    python benchmarks/audit.py --halved independent    # with half the noise: must be called broken
+    python benchmarks/audit.py                               # every mechanism, 20,000 pairs each (hours)
+    python benchmarks/audit.py gem rap --pairs 5000          # these, with fewer
+    python benchmarks/audit.py aim --seconds 200             # at most so long; the next call continues
+    python benchmarks/audit.py --halved independent --pairs 4000   # with half the noise: must be called broken
+    python benchmarks/audit.py --table                       # runs nothing; judges what is kept and writes the table
 
-Each result replaces the line of its name in `audit.csv`, so that a run can be stopped and continued; the table between
-the marks in `audit.md` is written again after each.
+The numbers of all pairs are kept in `.audit/`, in a folder for this version of the package, and the next call continues
+them: `--seconds` divides hours into parts. Decide on the number of pairs before the first call.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
+import json
 import os
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
+
 import understudy as us
+from understudy.accounting import Budget
 from understudy.gate import PrivateTable
 from understudy.mechanism.registry import mechanism_classes
-from understudy.testing.audit import Audit
+from understudy.testing.audit import Audit, judge
+from understudy.testing.pairs import Bench, Setup, Workers, choose_pair, worst_pairs
 
 HERE = Path(__file__).parent
+CODE = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(us.__file__).parent.rglob("*.py"))))
+KEPT = HERE / ".audit" / CODE.hexdigest()[:12]
 FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "learned", "epsilon_gaussian",
           "epsilon", "claim_auc", "auc_low", "verdict", "cpu")  # fmt: skip
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
+HALVED = ", noise halved"
+BATCH = 50
 
 
-def line(name: str, found: Audit, cpu: float) -> dict[str, str]:
+class Progress:
+    """The pairs of one line of the table that were run so far, kept in a file."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.path = label, KEPT / f"{label}.npz"
+        self.seen, self.cpu = np.empty((0, 2, 0)), 0.0
+        if self.path.exists():
+            with np.load(self.path) as kept:
+                self.seen, self.cpu, self.divergence = kept["seen"], float(kept["cpu"]), float(kept["divergence"])
+                setup = Setup(**json.loads(str(kept["setup"])))
+            pair = next(one for one in worst_pairs(Budget.of(**setup.budget)) if one.name == setup.pair)
+            self.bench = Bench(setup, pair)
+        else:
+            self.bench, self.divergence = choose_pair(Setup(label.removesuffix(HALVED)))
+
+    def run(self, pairs: int, seconds: float, jobs: int) -> None:
+        """Run pairs until there are so many, or for so long."""
+        start, cpu, found = time.monotonic(), sum(os.times()[:4]), [self.seen] if len(self.seen) else []
+        with Workers(self.bench, jobs) as workers:
+            for batch in workers.batches(pairs - len(self.seen), BATCH):
+                found.append(batch)
+                if time.monotonic() - start > seconds:
+                    break
+        self.seen, self.cpu = np.concatenate(found), self.cpu + sum(os.times()[:4]) - cpu
+        KEPT.mkdir(parents=True, exist_ok=True)
+        setup = json.dumps(asdict(self.bench.setup))
+        np.savez(self.path, seen=self.seen, cpu=self.cpu, divergence=self.divergence, setup=setup)
+
+    def judge(self) -> Audit:
+        """The result so far."""
+        return judge(self.bench, self.seen, self.divergence)
+
+
+@contextmanager
+def half_the_noise() -> Iterator[None]:
+    """In this process alone."""
+    draw = PrivateTable._draw
+    with patch.object(PrivateTable, "_draw", lambda t, c, n: draw(t, replace(c, scale=c.scale / 2), n)):
+        yield
+
+
+def line(label: str, found: Audit, cpu: float) -> dict[str, str]:
     exact, model, rows, learned = found.findings
     numbers = {
         "theory": found.theory_mu, "mu": exact.mu, "error": exact.mu_error, "low": exact.mu_low, "model": model.mu,
         "rows": rows.mu, "learned": learned.mu, "epsilon_gaussian": exact.epsilon_low_gaussian,
         "epsilon": exact.epsilon_low, "claim_auc": found.claim.auc, "auc_low": exact.auc_low(0.05),
     }  # fmt: skip
-    told = {"name": name, "tables": found.setup.pair, "pairs": str(found.pairs), "verdict": found.verdict}
+    told = {"name": label, "tables": found.setup.pair, "pairs": str(found.pairs), "verdict": found.verdict}
     return told | {key: f"{value:.3f}" for key, value in numbers.items()} | {"cpu": f"{cpu:.0f}"}
 
 
-def read(path: Path) -> dict[str, dict[str, str]]:
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {row["name"]: row for row in csv.DictReader(file)}
-
-
-def write(lines: dict[str, dict[str, str]], path: Path, page: Path) -> None:
+def write(lines: list[dict[str, str]], path: Path, page: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
-        writer.writerows(lines[name] for name in sorted(lines))
+        writer.writerows(lines)
     table = ["|" + "|".join(FIELDS).replace("_", " ") + "|", "|" + "-|" * len(FIELDS)]
-    table += ["|" + "|".join(lines[name][key] for key in FIELDS) + "|" for name in sorted(lines)]
+    table += ["|" + "|".join(one[key] for key in FIELDS) + "|" for one in lines]
     text = page.read_text(encoding="utf-8")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     page.write_text(before + BEGIN + "\n".join(table) + "\n" + END + after, encoding="utf-8")
@@ -62,21 +111,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mechanisms", nargs="*")
     parser.add_argument("--pairs", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--halved", action="store_true", help="halve the noise; in this process alone")
+    parser.add_argument("--halved", action="store_true", help="halve the noise")
+    parser.add_argument("--table", action="store_true", help="write the table of what is kept, and run nothing")
     given = parser.parse_args()
-    halved = PrivateTable._draw
-    for name in given.mechanisms or sorted(mechanism_classes()):
-        start = sum(os.times()[:4])
-        if given.halved:
-            with patch.object(PrivateTable, "_draw", lambda t, c, n: halved(t, replace(c, scale=c.scale / 2), n)):
-                found = us.audit(name, pairs=given.pairs)
-        else:
-            found = us.audit(name, pairs=given.pairs, jobs=given.jobs)
-        cpu = sum(os.times()[:4]) - start
-        print(found.text(), f"\n  {cpu:.0f} processor seconds", flush=True)
-        label = f"{name}, noise halved" if given.halved else name
-        write(read(HERE / "audit.csv") | {label: line(label, found, cpu)}, HERE / "audit.csv", HERE / "audit.md")
+    start = time.monotonic()
+    for name in [] if given.table else given.mechanisms or sorted(mechanism_classes()):
+        left = given.seconds - (time.monotonic() - start)
+        if left <= 0:
+            break
+        with half_the_noise() if given.halved else nullcontext():
+            progress = Progress(name + HALVED * given.halved)
+            if len(progress.seen) < given.pairs:
+                progress.run(given.pairs, left, 1 if given.halved else given.jobs)
+            print(progress.judge().text(), f"\n  {progress.cpu:.0f} processor seconds", flush=True)
+    if kept := sorted(path.stem for path in KEPT.glob("*.npz")):
+        made = {label: Progress(label) for label in kept}
+        write([line(one, made[one].judge(), made[one].cpu) for one in kept], HERE / "audit.csv", HERE / "audit.md")
 
 
 if __name__ == "__main__":

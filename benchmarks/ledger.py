@@ -133,11 +133,11 @@ def kills(folder: Path, times: int, writers: int, seed: int) -> None:
 def _witnessed_run(folder: Path, output: Path, witness: Path) -> None:
     """One attempt at a run. Every answer that leaves the gate is written down; a read without a reservation fails."""
     from understudy.gate import PrivateTable
-    from understudy.run import road, run
+    from understudy.run import pipeline, run
     from understudy.source import MemorySource
 
     seen = witness.open("a")
-    answer, open_source, counts = PrivateTable._answer, road.open_source, MemorySource.counts
+    answer, open_source, counts = PrivateTable._answer, pipeline.open_source, MemorySource.counts
 
     def paid() -> None:
         with closing(sqlite3.connect(folder / "ledger.db")) as ledger:
@@ -158,11 +158,11 @@ def _witnessed_run(folder: Path, output: Path, witness: Path) -> None:
         paid()
         return counts(source, cliques)
 
-    PrivateTable._answer, road.open_source, MemorySource.counts = witness_answer, witness_open, witness_counts
+    PrivateTable._answer, pipeline.open_source, MemorySource.counts = witness_answer, witness_open, witness_counts
     try:
         run(folder / "run.yaml", output)
     finally:
-        PrivateTable._answer, road.open_source, MemorySource.counts = answer, open_source, counts
+        PrivateTable._answer, pipeline.open_source, MemorySource.counts = answer, open_source, counts
 
 
 def _values(answer: Any) -> Any:

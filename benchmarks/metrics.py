@@ -164,7 +164,7 @@ def epsilon_curves(mechanisms: list[str]) -> None:
     real = Rows.of(table, schema)
     fits = {"rows": 5_000, "cross_validated": False}
     settings = REPORTED | {
-        "workload": {"most": 60},
+        "workload_error": {"most": 60},
         "pmse": fits,
         "pmse_ratio": fits | {"models": ["logistic"]},
         "specks": fits,

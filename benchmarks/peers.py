@@ -58,7 +58,7 @@ def understudy(mechanism: str, **settings: Any) -> Peer:
 
         schema, frame = us.Schema.from_domain(case.sizes), case.frame()
         release = us.synthesize(frame, schema, epsilon=case.epsilon, delta=DELTA, mechanism=mechanism, **settings)
-        return release.sample()
+        return release.sample(as_="pandas")
 
     return made
 

@@ -42,7 +42,7 @@ from understudy.accounting.calibrate import certified_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.gate import PrivateTable
-from understudy.gate.selection import merged
+from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
@@ -73,7 +73,7 @@ def error(fit: Fit, source: MemorySource, order: int) -> float | None:
     errors = []
     for clique, counts in source.counts(cliques):
         axes = [fit.recoding.maps.get(column) for column in clique]
-        true = merged(counts, source.domain.shape(clique), axes)
+        true = merge_codes(counts, source.domain.shape(clique), axes)
         errors.append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
     return float(np.mean(errors)) if errors else None
 
@@ -83,7 +83,7 @@ def misplaced(fit: Fit, source: MemorySource) -> float:
     rows, wrong = 0, []
     for clique, counts in source.counts(list(combinations(source.domain, 2))):
         shape = source.domain.shape(clique)
-        true = merged(counts, shape, [None, None]).reshape(shape)
+        true = merge_codes(counts, shape, [None, None]).reshape(shape)
         table = fit.model.project(clique)
         for axis, codes in enumerate(fit.recoding.maps.get(column) for column in clique):
             if codes is not None:

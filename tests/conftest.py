@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -18,6 +19,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy.random  # draws bits when it is imported  # noqa: F401
 import pytest
@@ -26,17 +28,24 @@ from platformdirs import user_cache_path
 
 from understudy.gate import randomness
 
+
+def _load(path: Path) -> Any:
+    """A file beside this one as a module."""
+    spec = importlib.util.spec_from_file_location(f"understudy_tests_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 SEEDED = Path(__file__).parent / "seeded"
-_spec = importlib.util.spec_from_file_location("understudy_tests_seeded", SEEDED / "sitecustomize.py")
-assert _spec is not None
-assert _spec.loader is not None
-seeded = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(seeded)
+seeded, forked = _load(SEEDED / "sitecustomize.py"), _load(Path(__file__).parent / "forked.py")
 seeded.install()
 _started = tempfile.TemporaryDirectory()
 os.environ[seeded.STARTED] = _started.name
 os.environ["PYTHONPATH"] = os.pathsep.join([str(SEEDED), *filter(None, [os.environ.get("PYTHONPATH")])])
-collect_ignore = ["seeded"]
+collect_ignore = ["forked.py", "seeded"]
 
 # Nothing is timed in a test, and the same examples are tried every time: what fails does so for whoever runs it next.
 # `pytest --hypothesis-profile=explore` tries others.
@@ -51,6 +60,27 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     with suppress(OSError):
         compiled.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of public tables where there are none."""
+    if not (Path(__file__).resolve().parents[2] / "shared" / "data").exists():
+        left_out = [item for item in items if item.get_closest_marker("tables")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the tests of a file in one process, and so those of all services: what they share is made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/services" if nodeid.startswith("tests/services/") else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False  # the files with most tests are not those that take longest
+    return ByFile(config, log)
 
 
 @contextmanager
@@ -122,6 +152,39 @@ def contributing_example() -> Callable[[str], str]:
         return textwrap.dedent(section.split("   ```python\n")[1].split("   ```\n")[0])
 
     return read
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Any]:
+    """The module `forked`, with a process that others are forked from and a folder of programs that do so."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        forked.programs = Path(folder)
+        for name in ("understudy", "python"):
+            (forked.programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -IS {forked.__file__} {name} "$@"\n')
+            (forked.programs / name).chmod(0o755)
+        patch.setenv(forked.SERVER, f"{folder}/socket")
+        line = [sys.executable, forked.__file__, "serve", f"{folder}/socket"]
+        with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield forked
+            server.terminate()
+
+
+@pytest.fixture
+def fork(forks: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program, given as text, in a process that is forked from one that has loaded the package."""
+
+    def run(program: str, *arguments: object, **place: object) -> subprocess.CompletedProcess[str]:
+        words = ["program", *map(str, arguments)]
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, Path(os.devnull).open() as empty:
+            files = empty.fileno(), out.fileno(), err.fileno()
+            code = forks.wait(forks.start(program, words, files, **place))
+            for file in (out, err):
+                file.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+    return run
 
 
 @pytest.fixture

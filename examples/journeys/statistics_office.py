@@ -73,7 +73,7 @@ def main(folder: Path) -> dict[str, float]:
     # for the custodian: totals and shares weighted as the survey's own tables are
     schema = us.Schema.load(folder / "survey.schema.yaml")
     made = folder / "release" / "rows.csv"
-    scores = us.evaluate(folder / "survey.csv", made, schema, metrics=["workload"], weight="weight").to_pylist()
+    scores = us.evaluate(folder / "survey.csv", made, schema, metrics=["workload_error"], weight="weight").to_pylist()
     refused = pa_csv.read_csv(made)["income"].to_pylist().count(-9) / done.summary["default_rows"]
     return {"weighted error": scores[0]["value"], "refused": refused, "high": done.summary["quality"]["interval"][1]}
 

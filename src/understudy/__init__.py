@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from understudy.accounting import Budget, Receipt
     from understudy.attacks import attack
     from understudy.bundle import make_bundle
+    from understudy.comparison import compare
     from understudy.domain import Clique, Domain
     from understudy.drafting import draft
     from understudy.evaluation import evaluate, write_report
@@ -31,7 +32,7 @@ if _typing.TYPE_CHECKING:
     from understudy.progress import Step, progress_bar
     from understudy.release import Release
     from understudy.release.inference import combine
-    from understudy.run.road import resume, synthesize
+    from understudy.run.pipeline import resume, synthesize
     from understudy.schema import Schema
     from understudy.sink.spark import write_spark
     from understudy.source import Source
@@ -40,6 +41,7 @@ if _typing.TYPE_CHECKING:
 _HOMES = {
     "domain": ("Clique", "Domain"),
     "attacks": ("attack",),
+    "comparison": ("compare",),
     "evaluation": ("evaluate", "write_report"),
     "measurement": ("Measurement",),
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
@@ -56,7 +58,7 @@ _HOMES = {
     "sink.spark": ("write_spark",),
     "source": ("Source",),
     "testing.audit": ("audit",),
-    "run.road": ("resume", "synthesize"),
+    "run.pipeline": ("resume", "synthesize"),
 }
 """Which module each name comes from; a new name goes here, above, and into `__all__`."""
 
@@ -80,6 +82,7 @@ __all__ = [
     "attack",
     "audit",
     "combine",
+    "compare",
     "draft",
     "errors",
     "evaluate",

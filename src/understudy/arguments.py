@@ -188,7 +188,7 @@ def parse_unit(text: str, names: list[str] | None = None) -> Any:
         names: the columns that it may name; None where others may be in the table.
 
     Raises:
-        SettingError: when it is neither, or names no such column.
+        SettingError: if it is neither, or names no such column.
     """
     if text == "row":
         return "row"

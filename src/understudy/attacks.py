@@ -161,7 +161,7 @@ def attack(
     because nothing of them leaves.
 
     Raises:
-        InputError: when the release or a table cannot be used.
+        InputError: if the release or a table cannot be used.
     """
     release = release if isinstance(release, Release) else Release.load(release)
     if release.receipt.rehearsal:

@@ -1,13 +1,13 @@
 """Error bounds of marginals and counts (McKenna et al. 2022, section 5), for every mechanism.
 
-Bounds are computed from released measurements alone, so they cost no budget.
+Bounds are computed from released values only, so they cost no budget.
 
-**Confidence is spent like the budget.** A stage (a call to the gate, or a round) that costs the share f of the budget
-may be wrong with probability f times the whole doubt. Shares are fixed before the noise of their stage is drawn and sum
-to at most 1, so all stages hold together, whatever was chosen because of earlier noise; the smallest of their bounds
-may then be taken. (The paper takes one bound, from the last round. Which round is the last depends on the noise, and so
-does which measurements there are to average: without such shares the bound would be invalid.) Within a round, the
-selection, the noise on the selected marginal and the noise on the bounded marginal get a third each.
+**Division of beta.** Let beta be the probability with which a bound may fail. A stage (a call to the gate, or a round)
+that costs the share f of the budget may fail with probability f beta. Shares are fixed before the noise of their stage
+is drawn and sum to at most 1, so all stages hold together with probability 1 - beta, even if questions depend on
+earlier noise, and the smallest of their bounds may be used. (The paper uses the bound of the last round and averages
+all measurements. Both depend on the noise, so without such shares the bound would be invalid.) Within a round, the
+selection, the noise of the selected marginal and the noise of the bounded marginal have a third each.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Stage:
     """Measurements whose cliques and sigmas were fixed before any of them was drawn.
 
     Attributes:
-        measurements: what was measured.
-        share: the stage's share of the budget, and so of the doubt.
-        round: the selection that came before, as in `Fit.rounds`; None where nothing was selected. The last of the
-            measurements is of the selected clique, unless that is the empty one.
+        measurements: the measurements.
+        share: the stage's share of the budget, and of beta.
+        round: the selection before the measurements, as in `Fit.rounds`; None if nothing was selected. The last
+            measurement is of the selected clique, unless that is the empty one.
     """
 
     measurements: Sequence[Measurement]
@@ -47,7 +47,7 @@ class Stage:
 
     @property
     def part(self) -> float:
-        """The part of the doubt for each of the stage's events."""
+        """The part of beta for each of the stage's events."""
         return self.share / (3 if self.round is not None else 1)
 
 
@@ -58,10 +58,10 @@ class Evidence:
     Attributes:
         model: the distribution whose marginals are bounded.
         declared: the columns as declared.
-        merged: by column, the code that each declared code became; columns without an entry are as declared.
-        stages: what was learned, in order.
-        cliques: the cliques that selections are about, with their weights, by position.
-        rows: the number of rows, where that is public.
+        merged: by column, the merged code of each declared code; columns without an entry are not merged.
+        stages: the stages of the run, in order.
+        cliques: the candidates of selections, with their weights, by position.
+        rows: the number of rows, if it is public.
     """
 
     model: Model
@@ -78,12 +78,12 @@ class Bound:
 
     Attributes:
         clique: the columns.
-        bound: the L1 distance in rows is at most this, with the stated confidence; None: no bound is known.
+        bound: the largest L1 distance, in rows, with the stated confidence; None if no bound is known.
         share: the same as a share of the model's rows.
         supported: whether a measured clique contains this one.
         source: "measured" (the noise of a measurement), "selected" (a selection that preferred another clique) or
             "unknown".
-        confidence: the probability with which it holds: for this marginal alone, or for all of them together.
+        confidence: the probability that the bound holds, for this marginal or for all of them together.
     """
 
     clique: Clique
@@ -99,29 +99,29 @@ def marginal_bounds(
 ) -> list[Bound]:
     """Bound ||M_r(D) - M_r(model)||_1 for each clique r; merged codes count as one code.
 
-    **Guarantees.** Each holds with probability `confidence` over the mechanism's noise, whatever the rows;
-    `simultaneous` makes all of them hold together with that probability.
+    **Guarantees.** For any rows, each bound holds with probability `confidence` over the mechanism's noise; with
+    `simultaneous`, all of them hold together with that probability.
 
     Args:
-        evidence: what was released.
+        evidence: the released values.
         cliques: the marginals to bound.
         confidence: between 0 and 1.
-        simultaneous: split the doubt over all of them.
+        simultaneous: divide beta among all cliques.
     """
     wanted = [evidence.model.domain.check(clique) for clique in cliques]
     tables = evidence.model.project_many(wanted)
     ways = len(wanted) if simultaneous else 1
-    doubt = 1.0 - confidence
-    selected = dict(_bound_by_selections(evidence, wanted, tables, doubt))
+    beta = 1.0 - confidence
+    selected = dict(_bound_by_selections(evidence, wanted, tables, beta))
     return [_choose_bound(evidence, r, tables[r].reshape(-1), selected.get(r), confidence, ways) for r in wanted]
 
 
 def weighted_average(
     measurements: Sequence[Measurement], evidence: Evidence, clique: Clique
 ) -> tuple[Vector, Vector] | None:
-    """Theorem 2: the inverse-variance mean of what measurements say about a clique, and the variance of each cell.
+    """Return the inverse-variance mean of all measurements of a clique, and the variance of each cell (Theorem 2).
 
-    None when no measured clique contains this one. Exact for measurements of one stage.
+    None if no measured clique contains this one. Exact for measurements of one stage.
     """
     found = [(m, *_sum_to_clique(evidence, m, clique)) for m in measurements if _covers(m, clique)]
     if not found:
@@ -151,50 +151,50 @@ def _choose_bound(
     )
 
 
-def _bound_by_measurements(evidence: Evidence, clique: Clique, table: Vector, doubt: float, ways: int) -> float | None:
-    """Corollary 1, for the stage where it is smallest; None when no measured clique contains this one."""
+def _bound_by_measurements(evidence: Evidence, clique: Clique, table: Vector, beta: float, ways: int) -> float | None:
+    """Return Corollary 1 for the stage with the smallest bound; None if no measured clique contains this one."""
     bounds = []
     for stage in evidence.stages:
         mean = weighted_average(stage.measurements, evidence, clique)
         if mean is not None:
-            part = doubt * stage.part / ways
+            part = beta * stage.part / ways
             distance = float(np.abs(mean[0] - table).sum())
             bounds.append(distance + _bound_noise(evidence, stage.measurements, clique, mean[1], part))
     return min(bounds, default=None)
 
 
 def _bound_noise(
-    evidence: Evidence, measurements: Sequence[Measurement], clique: Clique, variance: Vector, doubt: float
+    evidence: Evidence, measurements: Sequence[Measurement], clique: Clique, variance: Vector, beta: float
 ) -> float:
-    """Theorem 3: how far the stage's estimate is from the truth; for one measurement by the exact law of its noise."""
-    if doubt <= 0:
+    """Bound the error of the stage's estimate (Theorem 3); for one measurement by its exact noise distribution."""
+    if beta <= 0:
         return math.inf
     covering = [m for m in measurements if _covers(m, clique)]
     laws: set[Noise] = {m.noise for m in covering}
     # of the scaled noise z, every cell with variance 1: ||x||_1 <= ||sd||_2 ||z||_2 covers unequal cells
     even = float(variance.mean())
-    general = subgaussian_l1(len(variance), even, doubt) if laws == {"gaussian"} else math.inf
+    general = subgaussian_l1(len(variance), even, beta) if laws == {"gaussian"} else math.inf
     _, cells = _sum_to_clique(evidence, covering[0], clique)
     if len(covering) > 1 or np.ptp(cells) > 0:
-        return _bound_unequal_noise(variance, doubt) if laws == {"gaussian"} else math.inf
+        return _bound_unequal_noise(variance, beta) if laws == {"gaussian"} else math.inf
     law = Law.of(covering[0].noise, covering[0].sigma, int(cells[0]))
-    return general if law is None else min(general, law.l1(len(variance), doubt))
+    return general if law is None else min(general, law.l1(len(variance), beta))
 
 
-def _bound_unequal_noise(variance: Vector, doubt: float) -> float:
+def _bound_unequal_noise(variance: Vector, beta: float) -> float:
     if np.ptp(variance) <= 1e-12 * variance.max():
-        return subgaussian_l1(len(variance), float(variance[0]), doubt)
-    u, n = -math.log(doubt), len(variance)
+        return subgaussian_l1(len(variance), float(variance[0]), beta)
+    u, n = -math.log(beta), len(variance)
     return math.sqrt(float(variance.sum()) * (n + 2 * math.sqrt(n * u) + 2 * u))
 
 
 def _covers(measurement: Measurement, clique: Clique) -> bool:
-    """Whether a measurement can be summed to a clique."""
+    """Return whether a measurement can be summed to a clique."""
     return measurement.query is None and set(clique) <= set(measurement.clique)
 
 
 def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique) -> tuple[Vector, Vector]:
-    """A measurement summed to a clique of merged codes, and how many measured cells went into each cell."""
+    """Sum a measurement to a clique of merged codes; also return the number of measured cells in each cell."""
     codes = find_codes(evidence, measurement)
     target = np.zeros((), dtype=np.int64)
     for column, places in codes.items():
@@ -211,7 +211,7 @@ def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique)
 
 
 def find_codes(evidence: Evidence, measurement: Measurement) -> dict[str, NDArray[np.int64]]:
-    """By column of a measurement, the model's code of each of its codes: it was made before or after merging."""
+    """Return, for each column of a measurement made before or after merging, the model's code of each of its codes."""
     before = len(measurement.values) == evidence.declared.cells(measurement.clique)
     return {
         column: evidence.merged[column]
@@ -222,11 +222,11 @@ def find_codes(evidence: Evidence, measurement: Measurement) -> dict[str, NDArra
 
 
 def _bound_by_selections(
-    evidence: Evidence, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], doubt: float
+    evidence: Evidence, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], beta: float
 ) -> Iterator[tuple[Clique, float]]:
-    """Corollary 2 for each clique that was a candidate, from the last round in which it was one.
+    """Return Corollary 2 for each clique that was a candidate, from the last round in which it was one.
 
-    The events of a round are the same for all its candidates, so they need not be split between cliques.
+    The events of a round are the same for all its candidates, so beta is not divided among cliques.
     """
     places = {clique: i for i, (clique, _) in enumerate(evidence.cliques)}
     names = {clique: evidence.model.domain.canonical(clique) for clique in wanted}
@@ -236,7 +236,7 @@ def _bound_by_selections(
         last = set(np.asarray(stage.round["last"]).tolist())
         mine = [r for r in wanted if places.get(names[r]) in last]
         if mine:
-            yield from _bound_by_round(evidence, stage, mine, tables, doubt * stage.part)
+            yield from _bound_by_round(evidence, stage, mine, tables, beta * stage.part)
 
 
 def _bound_by_round(
@@ -246,10 +246,10 @@ def _bound_by_round(
     before = MODELS[round_["kind"]].from_arrays(evidence.model.domain, round_["model"])
     weights = dict(evidence.cliques)
     chosen = evidence.model.domain.canonical(round_["chosen"])
-    # the empty clique has weight 0: whoever chose it preferred a score of 0, and measured nothing for it
+    # the empty clique has weight and score 0, and nothing was measured for it
     error = _bound_choice_error(before, stage.measurements[-1], part) if chosen else 0.0
     per_row = 2 * float(round_["sensitivity"]) / float(round_["epsilon"])
-    # which of several selections is the recorded one was decided by their answers: all of them have to hold
+    # which of several selections is recorded depends on their answers, so all of them must hold
     missed = per_row * (math.log(len(round_["candidates"]) * int(round_.get("draws", 1))) - math.log(part))
     score = weights[chosen] * (error - float(round_["offsets"][find_candidate(evidence, round_, chosen)]))
     old = before.project_many(wanted)
@@ -262,28 +262,28 @@ def _bound_by_round(
 
 
 def find_candidate(evidence: Evidence, round_: Mapping[str, Any], clique: Clique) -> int:
-    """Where a clique stands among the candidates of a round."""
+    """Return the position of a clique among the candidates of a round."""
     place = next(i for i, (name, _) in enumerate(evidence.cliques) if name == clique)
     return int(np.flatnonzero(np.asarray(round_["candidates"]) == place)[0])
 
 
-def _bound_choice_error(before: Model, measurement: Measurement, doubt: float) -> float:
-    """A bound of the chosen marginal's distance from the model before it was measured.
+def _bound_choice_error(before: Model, measurement: Measurement, beta: float) -> float:
+    """Bound the distance of the selected marginal from the model before it was measured.
 
     With s the signs of M(D) - p, fixed before the noise x is drawn, ||y - p||_1 >= <s, y - p> = ||M(D) - p||_1 +
     <s, x>, and <s, x> has the law of a sum of independent draws, by symmetry.
     """
     seen = float(np.abs(measurement.values - before.project(measurement.clique).reshape(-1)).sum())
     n = len(measurement.values)
-    law = Law.of(measurement.noise, measurement.sigma, n) if doubt > 0 else None
+    law = Law.of(measurement.noise, measurement.sigma, n) if beta > 0 else None
     if law is not None:
-        return seen + law.one_side(doubt) + _UNIT * n
-    if measurement.noise != "gaussian" or doubt <= 0:
+        return seen + law.one_side(beta) + _UNIT * n
+    if measurement.noise != "gaussian" or beta <= 0:
         return math.inf
-    return seen + measurement.sigma * math.sqrt(-2 * n * math.log(doubt)) + _UNIT * n
+    return seen + measurement.sigma * math.sqrt(-2 * n * math.log(beta)) + _UNIT * n
 
 
-# -- Intervals for counts: what every measurement says about a count, and what selections add.
+# -- Intervals for counts, from measurements and selections.
 
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -294,8 +294,8 @@ class Interval:
     """An interval for a true count.
 
     Attributes:
-        low: at least this many rows.
-        high: at most this many; infinity where nothing is known.
+        low: the lower end, in rows.
+        high: the upper end; infinite if nothing is known.
         source: "measured" (a measured clique has all columns of the query), "selected" (a selection preferred another
             clique), "contained" (only parts of the query were measured: the count is at most theirs) or "unknown".
     """
@@ -311,22 +311,22 @@ def count_interval(
     """Compute an interval for the number of rows whose codes lie in a set for each column.
 
     A condition may cut through a code (part of a bin, one of several merged codes): the true count then lies between
-    those of the codes that are wholly inside and of those that are touched.
+    the count of the codes entirely inside and that of all codes that it touches.
 
-    **Guarantees.** It holds with probability `confidence` over the mechanism's noise, whatever the rows.
+    **Guarantees.** For any rows, the interval holds with probability `confidence` over the mechanism's noise.
 
     Args:
-        evidence: what was released.
-        inner: by column, which declared codes lie entirely inside the condition.
-        outer: by column, which declared codes lie at least partly inside.
+        evidence: the released values.
+        inner: by column, the declared codes that lie entirely inside the condition.
+        outer: by column, the declared codes that lie at least partly inside.
         confidence: between 0 and 1.
     """
-    doubt = 1 - confidence
+    beta = 1 - confidence
     same = all(np.array_equal(inner[column], outer[column]) for column in inner)
     low, high = (0.0, math.inf) if evidence.rows is None else (0.0, float(evidence.rows))
     source: Literal["measured", "selected", "contained", "unknown"] = "unknown"
     for stage in evidence.stages:
-        part = doubt * stage.part / max(1, len(stage.measurements))
+        part = beta * stage.part / max(1, len(stage.measurements))
         for measurement in stage.measurements:
             covers = set(inner) <= set(measurement.clique)
             found = _bound_sides(evidence, measurement, inner, outer, part if same or not covers else part / 2)
@@ -340,21 +340,21 @@ def count_interval(
 
 
 def _bound_sides(
-    evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], doubt: float
+    evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], beta: float
 ) -> tuple[float, float] | None:
-    """The ends of the interval by one measurement, of the part of the query that it has."""
+    """Return the ends of the interval from one measurement, for the part of the query that it covers."""
     unrelated = bool(inner) and not set(inner) & set(measurement.clique)
-    if measurement.query is not None or doubt <= 0 or unrelated:
+    if measurement.query is not None or beta <= 0 or unrelated:
         return None
-    low = _sum_cells(evidence, measurement, inner, doubt, whole=True)
-    high = _sum_cells(evidence, measurement, outer, doubt, whole=False)
+    low = _sum_cells(evidence, measurement, inner, beta, whole=True)
+    high = _sum_cells(evidence, measurement, outer, beta, whole=False)
     return None if low is None or high is None else (low[0] - low[1], high[0] + high[1])
 
 
 def _sum_cells(
-    evidence: Evidence, measurement: Measurement, masks: Mapping[str, Mask], doubt: float, *, whole: bool
+    evidence: Evidence, measurement: Measurement, masks: Mapping[str, Mask], beta: float, *, whole: bool
 ) -> tuple[float, float] | None:
-    """The noisy count of the query's cells, and how far noise can have moved it; None where that is not known."""
+    """Return the noisy count of the query's cells and a bound of its noise; None if the bound is not known."""
     codes = find_codes(evidence, measurement)
     axes = [_select_codes(evidence, column, len(places), masks, whole=whole) for column, places in codes.items()]
     cells = math.prod(map(len, axes))
@@ -364,16 +364,16 @@ def _sum_cells(
     value = float(table[np.ix_(*axes)].sum())
     law = Law.of(measurement.noise, measurement.sigma, cells)
     if law is not None:
-        return value, law.either_side(doubt)
+        return value, law.either_side(beta)
     if measurement.noise != "gaussian":
         return None
-    return value, measurement.sigma * math.sqrt(2 * cells * math.log(2 / doubt))
+    return value, measurement.sigma * math.sqrt(2 * cells * math.log(2 / beta))
 
 
 def _select_codes(
     evidence: Evidence, column: str, size: int, masks: Mapping[str, Mask], *, whole: bool
 ) -> NDArray[np.intp]:
-    """The codes of one column to sum over: all of a column that the query does not have."""
+    """Return the codes of a column to sum over; all codes of a column that the query does not name."""
     if column not in masks:
         return np.arange(size)
     mask = masks[column]
@@ -381,7 +381,7 @@ def _select_codes(
 
 
 def merge_mask(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> Mask:
-    """Which merged codes are wholly inside a set of declared codes, or touched by it."""
+    """Return the merged codes that are entirely inside a set of declared codes, or touched by it."""
     merged = evidence.merged.get(column)
     if merged is None:
         return mask
@@ -394,9 +394,9 @@ def merge_mask(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> M
 def _tighten_by_selection(
     evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], measured: Interval, confidence: float
 ) -> Interval:
-    """The interval by measurements, narrowed by selections: a subset of cells errs by no more than the whole table.
+    """Narrow an interval by selections: the error of a subset of cells is at most the L1 distance of the marginal.
 
-    Where the model has the true number of rows, what is too much in some cells is missing in others: half of it.
+    If the model has the true number of rows, positive and negative errors cancel, so it is at most half of it.
     """
     names = {evidence.model.domain.canonical(inner)} & {clique for clique, _ in evidence.cliques}
     if not names:
@@ -416,35 +416,35 @@ def _tighten_by_selection(
     return Interval(min(low, high), high, "selected" if tighter else measured.source)
 
 
-# -- The law of the noise: exact laws of sums of integer noise, and bounds of its L1 norm.
+# -- Exact distributions of sums of integer noise, and bounds of its L1 norm.
 #
 # The discrete Gaussian is sub-Gaussian with its parameter as proxy, E exp(t X) <= exp(t^2 sigma^2 / 2) for every real t
 # (Canonne, Kamath and Steinke 2020), hence so are weighted sums of independent draws, with the weighted sum of squares.
-# `subgaussian_l1` uses nothing else. Where one measurement is summed to fewer cells, the law of each sum is known
-# exactly (`Law`), for the discrete Laplace as well.
+# `subgaussian_l1` uses only this. If one measurement is summed to fewer cells, the distribution of each sum is known
+# exactly (`Law`), also for the discrete Laplace.
 
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
 
 _FURTHEST = 1 << 21
-_DUST = 1e-12  # mass of the furthest tail that a law leaves out; every use adds it back
+_TAIL = 1e-12  # probability of the far tail that a law leaves out; every use adds it
 _BINS = 4000
 
 
-def subgaussian_l1(cells: int, variance: float, doubt: float) -> float:
-    """Bound the L1 norm of a sub-Gaussian vector, except with probability at most `doubt`.
+def subgaussian_l1(cells: int, variance: float, beta: float) -> float:
+    """Bound the L1 norm of a sub-Gaussian vector, except with probability at most `beta`.
 
-    Two bounds that both hold, the smaller: ||x||_1 = max over 2^n sign vectors s of <s, x>, each of which is
-    sub-Gaussian with n times the variance, gives sqrt(2 n (n log 2 + log 1/doubt)), no more than Theorem 3's; and
+    The smaller of two valid bounds: ||x||_1 = max over 2^n sign vectors s of <s, x>, each of which is
+    sub-Gaussian with n times the variance, gives sqrt(2 n (n log 2 + log 1/beta)), no more than Theorem 3's; and
     ||x||_1 <= sqrt(n) ||x||_2 with the tail of Hsu, Kakade and Zhang (2012), ||x||_2^2 <= n + 2 sqrt(n u) + 2 u for
-    u = log 1/doubt, is smaller for many cells.
+    u = log 1/beta, is smaller for many cells.
 
     Args:
         cells: n, the length of the vector.
         variance: the proxy: E exp(<a, x>) <= exp(||a||^2 variance / 2) for every a.
-        doubt: the probability that it is passed.
+        beta: the probability with which the bound may fail.
     """
-    u = -math.log(doubt)
+    u = -math.log(beta)
     signs = 2 * cells * (cells * math.log(2) + u)
     lengths = cells * (cells + 2 * math.sqrt(cells * u) + 2 * u)
     return math.sqrt(variance * min(signs, lengths))
@@ -452,11 +452,11 @@ def subgaussian_l1(cells: int, variance: float, doubt: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The law of a sum of independent integer noise.
+    """The distribution of a sum of independent integer noise.
 
     Attributes:
         deviation: its standard deviation (for the discrete Gaussian an upper bound).
-        mass: the probability of |sum| = 0, 1, 2, ...; what lies beyond the array has probability at most `_DUST`.
+        mass: the probabilities of |sum| = 0, 1, 2, ...; larger values have probability at most `_TAIL`.
     """
 
     deviation: float
@@ -464,12 +464,12 @@ class Law:
 
     @staticmethod
     def of(noise: Noise, sigma: float, terms: int) -> Law | None:
-        """The distribution of a sum of this many draws; None if its support is too large.
+        """Return the distribution of a sum of this many draws; None if its support is too large.
 
         Args:
-            noise: the law of each draw.
+            noise: the distribution of each draw.
             sigma: as in a measurement: the discrete Gaussian's parameter, the discrete Laplace's standard deviation.
-            terms: how many draws are summed.
+            terms: the number of draws.
 
         >>> law = Law.of("gaussian", 10.0, 4)
         >>> law.either_side(0.05), law.one_side(0.05)
@@ -477,35 +477,35 @@ class Law:
         """
         return _law(noise, float(sigma), int(terms))
 
-    def either_side(self, doubt: float) -> float:
-        """The smallest whole number that |sum| passes with probability at most `doubt`."""
-        return self._smallest(doubt - _DUST)
+    def either_side(self, beta: float) -> float:
+        """Return the smallest whole number that |sum| exceeds with probability at most `beta`."""
+        return self._smallest(beta - _TAIL)
 
-    def one_side(self, doubt: float) -> float:
-        """The smallest whole number that the sum passes with probability at most `doubt`; it is symmetric."""
-        return self._smallest(2 * (doubt - _DUST))
+    def one_side(self, beta: float) -> float:
+        """Return the smallest whole number that the sum, a symmetric one, exceeds with probability at most `beta`."""
+        return self._smallest(2 * (beta - _TAIL))
 
-    def l1(self, cells: int, doubt: float) -> float:
-        """A bound that the sum of |sum| over independent cells exceeds with probability at most `doubt` (Chernoff).
+    def l1(self, cells: int, beta: float) -> float:
+        """Return a Chernoff bound that the L1 norm of independent cells exceeds with probability at most `beta`.
 
         P(sum of |x_j| >= a) <= exp(-t a) E[exp(t |x|)]^n for every t > 0; magnitudes are rounded up to bins first, and
-        the furthest tail of each cell is paid for by a union bound.
+        the far tail of each cell is covered by a union bound.
         """
-        left = doubt - cells * _DUST
+        left = beta - cells * _TAIL
         if left <= 0:
             return math.inf
         if cells == 1:
-            return self.either_side(doubt)
+            return self.either_side(beta)
         magnitudes, mass = self._coarse()
         rates = np.geomspace(1e-3, 3.0, 60) / self.deviation
         moments = np.array([math.log(float(mass @ np.exp(rate * magnitudes))) for rate in rates])
         return float(np.min((cells * moments - math.log(left)) / rates))
 
-    def _smallest(self, doubt: float) -> float:
-        if doubt <= 0:
+    def _smallest(self, beta: float) -> float:
+        if beta <= 0:
             return math.inf
         beyond = np.cumsum(self.mass[::-1])[::-1]  # P(|sum| >= k), without the dust
-        inside = np.flatnonzero(np.append(beyond[1:], 0.0) <= doubt)
+        inside = np.flatnonzero(np.append(beyond[1:], 0.0) <= beta)
         return float(inside[0]) if len(inside) else math.inf
 
     def _coarse(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -528,7 +528,7 @@ def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
     mass = np.maximum(summed[: reach + 1], 0.0)
     mass[1:] *= 2
     beyond = np.cumsum(mass[::-1])[::-1]
-    kept = mass[: max(1, int(np.count_nonzero(beyond > _DUST / 2)))].copy()
+    kept = mass[: max(1, int(np.count_nonzero(beyond > _TAIL / 2)))].copy()
     kept.flags.writeable = False
     return Law(deviation, kept)
 

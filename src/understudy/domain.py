@@ -18,11 +18,11 @@ Clique: TypeAlias = tuple[str, ...]
 
 
 class Forbidden:
-    """Cells of a clique that cannot occur: a structural zero, worked out when it is first needed.
+    """Cells of a clique that cannot occur (structural zeros), computed when they are first needed.
 
     Args:
-        clique: the columns, in the order of the table's axes.
-        make: gives the table of truth values, True for a cell that cannot occur.
+        clique: the columns, in the order of the mask's axes.
+        make: returns the mask, True for a cell that cannot occur.
     """
 
     def __init__(self, clique: Clique, make: Callable[[], NDArray[np.bool_]]) -> None:
@@ -31,7 +31,7 @@ class Forbidden:
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
-        """The table, one axis a column."""
+        """The mask, with one axis per column."""
         return np.asarray(self._make(), dtype=np.bool_)
 
     def __eq__(self, other: object) -> bool:
@@ -40,10 +40,10 @@ class Forbidden:
         return isinstance(other, Forbidden) and self.clique == other.clique and np.array_equal(self.mask, other.mask)
 
     def __hash__(self) -> int:
-        return hash(self.clique)  # the table is not worked out for it
+        return hash(self.clique)  # without computing the mask
 
     def merge_codes(self, maps: Mapping[str, NDArray[np.int64]]) -> Forbidden:
-        """The same over merged codes: a merged cell is forbidden when all cells that became it are."""
+        """Return the forbidden cells over merged codes: a merged cell is forbidden if all of its cells are."""
         mask = self.mask
         for axis, column in enumerate(self.clique):
             if column in maps:
@@ -54,9 +54,9 @@ class Forbidden:
 
 
 class Domain(Mapping[str, int]):
-    """Columns with the number of codes of each, ``0 .. size-1``, and rules: what cannot occur together.
+    """Columns with their numbers of codes, ``0 .. size-1``, and rules about combinations that cannot occur.
 
-    Two domains are equal when their columns, in order, their sizes and their rules, in order, are.
+    Two domains are equal if their columns, sizes and rules are equal, in order.
 
     >>> domain = Domain({"age": 85, "sex": 2})
     >>> domain.shape(("sex", "age")), domain.cells(("sex", "age"))
@@ -106,16 +106,16 @@ class Domain(Mapping[str, int]):
         return tuple(self._sizes)
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
-        """The sizes of a clique's columns, in the order asked."""
+        """Return the sizes of a clique's columns, in the given order."""
         return tuple(map(self._sizes.__getitem__, clique))
 
     def cells(self, clique: Iterable[str] | None = None) -> int:
-        """How many cells a clique's table has, or the whole domain: a Python int, so it never overflows."""
+        """Return the number of cells of a clique, or of the whole domain; a Python int, so it never overflows."""
         return math.prod(self._sizes.values() if clique is None else map(self._sizes.__getitem__, clique))
 
     @property
     def rules(self) -> tuple[Forbidden, ...]:
-        """What cannot occur, rule by rule."""
+        """The rules: cells that cannot occur."""
         return self._rules
 
     @property
@@ -128,25 +128,25 @@ class Domain(Mapping[str, int]):
         return found
 
     def project(self, clique: Iterable[str]) -> Domain:
-        """The domain of these columns alone, in the order asked."""
+        """Return the domain of these columns, in the given order."""
         columns = self.check(tuple(clique) if isinstance(clique, str) else clique)  # "ab": two columns of one letter
         inside = [rule for rule in self._rules if set(rule.clique) <= set(columns)]
         return Domain({column: self._sizes[column] for column in columns}, inside)
 
     def add_rules(self, rules: Iterable[Forbidden]) -> Domain:
-        """The same domain with more that cannot occur."""
+        """Return the domain with further rules."""
         return Domain(self._sizes, (*self._rules, *rules))
 
     def canonical(self, clique: Iterable[str]) -> Clique:
-        """The same columns in the domain's order: one name for each set of columns."""
+        """Return the clique with its columns in the domain's order."""
         wanted = set(clique)
         return tuple(column for column in self._sizes if column in wanted)
 
     def check(self, clique: Iterable[str]) -> Clique:
-        """The clique as a tuple, after checking that its columns exist and none is repeated.
+        """Return the clique as a tuple; check that its columns exist and none is repeated.
 
         Raises:
-            SchemaError: naming the column.
+            SchemaError: if a column is unknown or repeated.
         """
         try:
             clique = (clique,) if isinstance(clique, str) else tuple(clique)
@@ -161,12 +161,12 @@ class Domain(Mapping[str, int]):
 
 
 class CodeGroups:
-    """Which codes of a column belong together or stand in order: facts of the schema for merging and for estimates.
+    """Hierarchies and axes of columns, which the schema declares; used for merging codes and for estimation.
 
     Args:
-        levels: by column its declared hierarchy, finest level first: by code its group.
-        axes: by column of numbers or times how many of its first codes stand in order on an axis.
-        tied: the columns that an order rule ties to another.
+        levels: the declared hierarchy of a column, finest level first: the group of each code.
+        axes: for columns of numbers and times, the number of first codes that lie in order on an axis.
+        tied: the columns that an order rule names.
     """
 
     __slots__ = ("_axes", "_levels", "_tied")
@@ -181,20 +181,20 @@ class CodeGroups:
         self._axes, self._tied = dict(axes or {}), frozenset(tied)
 
     def levels(self, column: str) -> tuple[NDArray[np.int64], ...]:
-        """A column's declared hierarchy, finest level first: by code its group. Empty where none is declared."""
+        """Return a column's declared hierarchy, finest level first: the group of each code; empty without one."""
         return self._levels.get(column, ())
 
     def axis(self, column: str) -> int:
-        """How many of a column's first codes stand in order on an axis; 0 where none do, or levels are declared."""
+        """Return how many of a column's first codes lie in order on an axis; 0 if none do, or levels are declared."""
         return self._axes.get(column, 0)
 
     def tied(self, column: str) -> bool:
-        """Whether an order rule ties a column with an axis to another."""
+        """Return whether an order rule names a column with an axis."""
         return column in self._tied and column in self._axes
 
 
 NO_GROUPS = CodeGroups()
-"""No codes that belong together or stand in order."""
+"""No hierarchies and no axes."""
 
 
 def _is_size(size: object) -> bool:

@@ -27,7 +27,7 @@ def draft(data: Any, *, unit: str | None = None, header: bool | None = None) -> 
 
     Args:
         data: whatever `synthesize` takes, if its rows fit into memory.
-        unit: who is protected: `row`, or COLUMN:K for at most K rows of each value; None where the review decides.
+        unit: who is protected: `row`, or COLUMN:K for at most K rows of each value; None if the review decides.
         header: whether a text file's first line names the columns; None: guessed.
 
     **Privacy.** Made from the rows without noise: for the custodian only. Nothing in a draft may be released before a

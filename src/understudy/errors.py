@@ -56,7 +56,7 @@ class BudgetExceeded(UnderstudyError):
 
 
 class RunInterrupted(UnderstudyError):
-    """A run failed after budget was spent. The charges stand; the answers are in the ledger and the run can go on."""
+    """A run failed after budget was spent. Its charges stand; its answers are in the ledger, and it can be resumed."""
 
     exit_code = 7
 
@@ -68,7 +68,7 @@ class OutputError(UnderstudyError):
 
 
 class LedgerError(UnderstudyError):
-    """The ledger cannot be read or written. Nothing was read, or the run can go on once the ledger is back."""
+    """The ledger cannot be read or written. Nothing was read, or the run can be resumed when the ledger is back."""
 
     exit_code = 9
 

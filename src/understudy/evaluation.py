@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole
-from understudy.errors import OutputError, SettingError
+from understudy.errors import InputError, OutputError, SettingError
 from understudy.files import write_text
 from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
@@ -24,7 +24,7 @@ from understudy.source.read import collect_table
 if TYPE_CHECKING:
     from understudy.release import Release
 
-PARTIAL = ("nist_density", "nist_conjunctions", "nist_income")
+PARTIAL = ("nist_density", "nist_conjunctions", "nist_income", "nist_contest")
 """Metrics with a published rule for columns that the synthetic table lacks."""
 
 
@@ -43,7 +43,7 @@ def evaluate(
 
     Args:
         real: whatever `synthesize` takes. The rows are brought into memory: of a large table, give a sample.
-        synthetic: the same.
+        synthetic: the same; or a list of synthetic tables, whose scores are averaged.
         schema: the schema of both tables, or the path of its file.
         metrics: names from the registry; None: all metrics that need no setting, and those whose settings are given.
         weight: a numeric column; the workload's totals and shares are then weighted by it.
@@ -59,25 +59,27 @@ def evaluate(
     may not be published, or used to choose among releases, without a charge.
 
     Raises:
-        InputError: when a table cannot be used; SchemaError and SettingError name the column or setting.
+        InputError: if a table cannot be used; SchemaError and SettingError name the column or setting.
     """
     from understudy.metric import Rows
-    from understudy.metric.registry import measure
+    from understudy.metric.registry import average, measure
 
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     metrics = None if metrics is None else as_names("metrics", metrics)
     given = {name: as_mapping(name, values, example='mgd={"tolerance": 5}') for name, values in settings.items()}
     seed, report = as_whole("seed", seed), as_progress(progress)
     if weight is not None:
-        if metrics is not None and "workload" not in metrics:
-            raise SettingError("weight belongs to the metric workload; add it to the metrics")
-        given["workload"] = given.get("workload", {}) | {"weight": weight}
+        if metrics is not None and "workload_error" not in metrics:
+            raise SettingError("weight belongs to the metric workload_error; add it to the metrics")
+        given["workload_error"] = given.get("workload_error", {}) | {"weight": weight}
     partial = metrics is not None and set(metrics) <= set(PARTIAL)
-    tables = (
-        Rows.of(collect_table(real, schema), schema, what="real table"),
-        Rows.of(collect_table(synthetic, schema), schema, what="synthetic table", partial=partial),
-    )
-    scores = measure(*tables, schema, metrics, given, seed=seed, progress=report)
+    rows = Rows.of(collect_table(real, schema), schema, what="real table")
+    several = synthetic if isinstance(synthetic, list | tuple) else [synthetic]
+    if not several:
+        raise InputError("synthetic: the list of synthetic tables is empty; give at least one table")
+    made = [Rows.of(collect_table(one, schema), schema, what="synthetic table", partial=partial) for one in several]
+    each = [measure(rows, one, schema, metrics, given, seed=seed, progress=report) for one in made]
+    scores = [average(scores) for scores in zip(*each, strict=True)]
     return to_frame(tidy(scores), "arrow" if isinstance(real, str | PathLike) else frame_kind(real))
 
 

@@ -63,7 +63,7 @@ class Measurement:
         cells = domain.cells(domain.check(self.clique))
         rows, columns = (cells, cells) if self.query is None else self.query.shape
         if columns != cells:
-            raise InputError(f"measurement of {self.clique}: the query has {columns} columns, the table {cells} cells")
+            raise InputError(f"measurement of {self.clique}: its query has {columns} columns for {cells} cells")
         if len(self.values) != rows:
             raise InputError(f"measurement of {self.clique}: {len(self.values)} values for {rows} answers")
 
@@ -179,6 +179,7 @@ class Scaling:
 
 
 _MOST_ENTRY = 1 << 20
+_MOST_FACTORS = 32  # axes of an array
 
 
 def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
@@ -211,6 +212,8 @@ class KroneckerQuery:
         given = [np.asarray(factor) for factor in self.factors]
         if not given or any(f.ndim != 2 or not f.size or f.dtype.kind not in "iu" for f in given):
             raise InputError("a query is a product of matrices of whole numbers, each with at least one row and column")
+        if len(given) > _MOST_FACTORS:
+            raise InputError(f"a query is a product of at most {_MOST_FACTORS} matrices; use cliques of fewer columns")
         largest = math.prod(max(abs(int(f.min())), abs(int(f.max()))) for f in given)
         if not 0 < largest <= _MOST_ENTRY:
             raise InputError(

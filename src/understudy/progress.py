@@ -14,7 +14,7 @@ class Step:
 
     Attributes:
         stage: the kind of work: "read", "discover", "measure", "select", "compile", "estimate", "sample", "write",
-            "evaluate".
+            "evaluate", "compare".
         fraction: how much of the stage is done, 0 to 1, or None if unknown.
         detail: a few words; made of settings and released values only, never of the rows.
     """

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 WIDTH = 340
 _STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#3a424b}.value{fill:#59636e}.standin{fill:#5fa8d3}"
-    ".noise{stroke:#1b3c53;stroke-width:1}.axis{stroke:#8b95a1;stroke-width:1}"
+    ".noise{stroke:#1b3c53;stroke-width:1}.axis{stroke:#8b95a1;stroke-width:1}.rule{stroke:#e6eaee;stroke-width:1}"
 )
 _BAR, _GAP = 15, 5
 _LABEL_ROOM = 128.0
@@ -353,6 +353,166 @@ def tradeoff(title: str, curves: Sequence[Curve], *, most: tuple[float, float] =
         marks.append(Markup('<polyline class="curve {}" points="{}"/>').format(curve.kind, drawn))
     marks.append(_text(left + size / 2, top + size + 32, "false positives", "middle"))
     return _svg(title, left + size + 24, top + size + 40, marks)
+
+
+# -- Lines and points of several series, which differ in colour, dashes and marks.
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of one series.
+
+    Attributes:
+        label: its name.
+        points: x, y, and the least and the largest y of each point.
+    """
+
+    label: str
+    points: Sequence[tuple[float, float, float, float]]
+
+
+_COLOURS = ("#0072b2", "#b34700", "#007a5a", "#8e4585", "#59636e", "#9a7d00", "#c2185b", "#2f3f9e")
+_DASHES = ("", "6 3", "2 3", "8 3 2 3")
+
+
+def series_colour(place: int) -> str:
+    """The colour of the series at this place; after eight they repeat, with other dashes and marks."""
+    return _COLOURS[place % len(_COLOURS)]
+
+
+def series_key(place: int) -> Markup:
+    """A piece of the line of the series at this place, for a key beside a chart."""
+    return Markup('<svg width="30" height="12" aria-hidden="true">{}{}</svg>').format(
+        _stroke([(0, 6), (30, 6)], place), _mark(15, 6, place, "")
+    )
+
+
+def curves(title: str, series: Sequence[Series], *, x_words: str, y_words: str, keyed: bool = False) -> Markup:
+    """Lines of several series with bars from the least to the largest; axes are logarithmic where values span them.
+
+    Args:
+        title: for readers who cannot see it.
+        series: the lines.
+        x_words: what the horizontal axis shows.
+        y_words: what the vertical axis shows.
+        keyed: whether the chart names its series; a page has a key for all of its charts.
+    """
+    return _plane(title, series, x_words, y_words, joined=True, keyed=keyed)
+
+
+def points(title: str, series: Sequence[Series], front: Sequence[int], *, x_words: str, y_words: str) -> Markup:
+    """A point for each series; those of the front, which no other beats in both, are joined."""
+    return _plane(title, series, x_words, y_words, joined=False, front=front)
+
+
+def _plane(
+    title: str,
+    series: Sequence[Series],
+    x_words: str,
+    y_words: str,
+    *,
+    joined: bool,
+    front: Sequence[int] = (),
+    keyed: bool = False,
+) -> Markup:
+    width, height, left, right, top, below = 460.0, 300.0, 58.0, 16.0, 10.0, 44.0
+    every = [point for one in series for point in one.points]
+    across = _Axis.over([x for x, *_ in every], left, width - right)
+    up = _Axis.over([y for _, *ys in every for y in ys], height - below, top)
+    marks = []
+    for value, words in across.ticks():
+        x = across.place(value)
+        marks += [_line(x, top, x, height - below, "rule"), _text(x, height - below + 16, words, "middle", "value")]
+    for value, words in up.ticks():
+        y = up.place(value)
+        marks += [_line(left, y, width - right, y, "rule"), _text(left - 6, y + 4, words, "end", "value")]
+    marks.append(_text((left + width - right) / 2, height - 8, x_words, "middle"))
+    spot = f"translate(12 {_n((top + height - below) / 2)}) rotate(-90)"
+    marks.append(Markup('<text transform="{}" text-anchor="middle">{}</text>').format(spot, y_words))
+    shift = 3.0 if len(series) > 1 and joined else 0.0
+    if front:
+        ends = sorted((across.place(x), up.place(y)) for place in front for x, y, *_ in series[place].points)
+        drawn = " ".join(f"{_n(x)},{_n(y)}" for x, y in ends)
+        marks.append(
+            Markup('<polyline points="{}" fill="none" stroke="#8b95a1" stroke-width="5" opacity=".45"/>').format(drawn)
+        )
+    for place, one in enumerate(series):
+        off = shift * (place - (len(series) - 1) / 2) / max(len(series) - 1, 1)
+        spots = [(across.place(x) + off, up.place(y)) for x, y, *_ in one.points]
+        if joined:
+            marks.append(_stroke(spots, place))
+        for (x, y), (_, value, low, high) in zip(spots, one.points, strict=True):
+            bar = Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="{}" stroke-width="1.2"/>')
+            marks.append(bar.format(_n(x), _n(up.place(low)), _n(x), _n(up.place(high)), series_colour(place)))
+            marks.append(_mark(x, y, place, f"{one.label}: {value:.4g} ({low:.4g} to {high:.4g})"))
+    along, down = left, height + 10
+    for place, one in enumerate(series if keyed else ()):
+        room = 30 + _wide(one.label)
+        if along + room > width and along > left:
+            along, down = left, down + 18
+        marks += [_stroke([(along, down), (along + 22, down)], place), _mark(along + 11, down, place, "")]
+        marks.append(_text(along + 28, down + 4, one.label, "start"))
+        along += room + 14
+    return _svg(title, width, down + 12 if keyed else height, marks)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis between two places of a chart, logarithmic where positive values span a factor of five and more."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool
+
+    @classmethod
+    def over(cls, values: Sequence[float], start: float, end: float) -> _Axis:
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        if low > 0 and high >= 5 * low:
+            return cls(low / 1.15, high * 1.15, start, end, True)
+        room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+        return cls(0.0 if 0 <= low < 0.5 * high else low - room, high + room, start, end, False)
+
+    def place(self, value: float) -> float:
+        if self.logarithmic:
+            part = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return self.start + part * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round values within the axis, and their words."""
+        if self.logarithmic:
+            tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            steps = (1,) if self.high / self.low > 200 else (1, 3) if self.high / self.low > 30 else (1, 2, 5)
+            found = [step * 10.0**ten for ten in tens for step in steps]
+        else:
+            rough = (self.high - self.low) / 5
+            step = 10.0 ** math.floor(math.log10(rough))
+            step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= rough)
+            found = [step * number for number in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+        return [(value, f"{value:.6g}") for value in found if self.low <= value <= self.high]
+
+
+def _stroke(spots: Sequence[tuple[float, float]], place: int) -> Markup:
+    dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+    drawn = " ".join(f"{_n(x)},{_n(y)}" for x, y in spots)
+    return Markup('<polyline points="{}" fill="none" stroke="{}" stroke-width="1.6" stroke-dasharray="{}"/>').format(
+        drawn, series_colour(place), dash
+    )
+
+
+def _mark(x: float, y: float, place: int, words: str) -> Markup:
+    """A circle, square, triangle or diamond, so that series differ without colour."""
+    shapes = ("M{0} {1}m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0", "M{0} {1}m-3.2 -3.2h6.4v6.4h-6.4z",
+              "M{0} {1}m0 -4.2l4 7.2h-8z", "M{0} {1}m0 -4.4l4.4 4.4l-4.4 4.4l-4.4 -4.4z")  # fmt: skip
+    path = shapes[place % len(shapes)].format(_n(x), _n(y))
+    tip = Markup("<title>{}</title>").format(words) if words else ""
+    fill = "#fff" if place // len(_COLOURS) % 2 else series_colour(place)
+    return Markup('<path d="{}" fill="{}" stroke="{}" stroke-width="1.2">{}</path>').format(
+        path, fill, series_colour(place), tip
+    )
 
 
 def _tip(bar: Bar) -> str:

@@ -103,7 +103,7 @@ def check_cliques(cliques: Iterable[Clique], domain: Domain) -> list[Clique]:
     requested = [domain.check(clique) for clique in cliques]
     for clique in requested:
         if domain.cells(clique) > _LARGEST:
-            raise SchemaError(f"clique {clique}: its table has more than 2**63 cells; ask for fewer columns at once")
+            raise SchemaError(f"clique {clique}: its marginal has more than 2**63 cells; use fewer columns")
     return requested
 
 

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from understudy.accounting import Budget, Receipt, epsilon_of
+from understudy.accounting import Budget, Receipt
 from understudy.accounting.budget import Account
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
@@ -19,10 +19,12 @@ from understudy.gate import Allocation, PrivateTable, Selection
 from understudy.mechanism import adaptive
 from understudy.mechanism.adaptive import STOP, Adaptive
 from understudy.model.graphical import GraphicalModel
-from understudy.testing.audit import Trial, check_claim
+from understudy.testing.audit import check_claim
 from understudy.testing.contract import SIZES, check_spending, check_twin
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
+
+from .conftest import trial_of_receipt
 
 DELTA = 0.3
 TWO = {"a": 2, "b": 2}
@@ -32,16 +34,9 @@ ONE_ROUND = {"rounds": 1, "first": 0.01, "look": 0.0, "threshold": 0.0}
 
 
 def _trial(patch, happened, mechanism, rho, present, absent, runs, total):
-    """The claim is what the receipt of a run says, at the same delta."""
     patch.setattr(adaptive, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=total))
 
-    def run(source):
-        table = PrivateTable(source, Budget.of(rho=rho))
-        return mechanism.fit(table, rho=rho), table
-
-    spent = float(run(absent)[1].account.spent)
-    claim = epsilon_of(spent, DELTA) if spent else 0.0
-    return Trial(lambda: happened(run(present)[0]), lambda: happened(run(absent)[0]), claim, DELTA, runs)
+    return trial_of_receipt(happened, mechanism, present, absent, rho=rho, runs=runs, delta=DELTA)
 
 
 def choice_trial(patch, folder, *, runs=150):

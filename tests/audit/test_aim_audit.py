@@ -13,14 +13,15 @@ from itertools import product
 
 import pytest
 
-from understudy.accounting import Budget, epsilon_of
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.mechanism import aim
 from understudy.mechanism.aim import AIM
 from understudy.model.graphical import GraphicalModel
-from understudy.testing.audit import Trial, check_claim
+from understudy.testing.audit import check_claim
 from understudy.testing.tables import CodedSource
+
+from .conftest import trial_of_receipt
 
 DELTA = 0.3
 TWO = {"a": 2, "b": 2}
@@ -34,18 +35,6 @@ def constant_model(patch):
         patch.setattr(aim, name, lambda domain, measured, **_: GraphicalModel(domain, {}, total=len(EVERYONE)))
 
 
-def _trial(happened, mechanism, rho, present, absent, runs):
-    """The claim is what the receipt of a run says, at the same delta."""
-
-    def run(source):
-        table = PrivateTable(source, Budget.of(rho=rho))
-        return mechanism.fit(table, rho=rho), table
-
-    spent = float(run(absent)[1].account.spent)
-    claim = epsilon_of(spent, DELTA) if spent else 0.0
-    return Trial(lambda: happened(run(present)[0]), lambda: happened(run(absent)[0]), claim, DELTA, runs)
-
-
 def choice_trial(folder, *, runs=150):
     """Nearly all of the budget in one choice; replacing a row raises one score by 2 w and lowers the other by it."""
     path = folder / "workload.yaml"
@@ -53,7 +42,8 @@ def choice_trial(folder, *, runs=150):
     mechanism = AIM(**PAPER | {"workload": str(path), "first": 0.0, "measured": 0.01})
     kept = [[0, 0], [0, 1], [1, 1]]
     tables = (CodedSource(TWO, [*kept, row], rows_public=4) for row in ([0, 0], [1, 1]))
-    return _trial(lambda fit: fit.measurements[0].clique == ("a",), mechanism, 0.5, *tables, runs)
+    given = {"rho": 0.5, "runs": runs, "delta": DELTA}
+    return trial_of_receipt(lambda fit: fit.measurements[0].clique == ("a",), mechanism, *tables, **given)
 
 
 def annealing_trial(*, runs=50):
@@ -64,7 +54,7 @@ def annealing_trial(*, runs=50):
         return second < first
 
     tables = CodedSource(TWO, [*EVERYONE, [1, 1]]), CodedSource(TWO, EVERYONE)
-    return _trial(happened, AIM(**PAPER | {"rounds": 4.0}), 0.05, *tables, runs)
+    return trial_of_receipt(happened, AIM(**PAPER | {"rounds": 4.0}), *tables, rho=0.05, runs=runs, delta=DELTA)
 
 
 TRIALS = {

@@ -20,7 +20,7 @@ from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
-from understudy.run import road
+from understudy.run import pipeline
 from understudy.run.record import CannotContinue, Recorder
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
@@ -158,14 +158,14 @@ def answer_never_recorded(patch):
 
 
 def rows_read_before_the_reservation(patch):
-    reserve = road._reserve
+    reserve = pipeline._reserve
 
     def late(run, ledger, name):
-        open_source = road.open_source(run.spec.data, run.schema)
+        open_source = pipeline.open_source(run.spec.data, run.schema)
         list(open_source.counts([]))
         return reserve(run, ledger, name)
 
-    patch.setattr(road, "_reserve", late)
+    patch.setattr(pipeline, "_reserve", late)
 
 
 def rows_read_for_recalled_answers(patch):
@@ -235,7 +235,7 @@ def true_total_in_the_model(patch):
 
 
 def true_number_of_rows_as_default(patch):
-    original, opened = us.Release.of.__func__, road.open_source
+    original, opened = us.Release.of.__func__, pipeline.open_source
     truth = {}
 
     def watched(data, schema):
@@ -245,7 +245,7 @@ def true_number_of_rows_as_default(patch):
     def made(cls, fit, schema, receipt, **label):
         return original(cls, fit, schema, receipt, **{**label, "rows": truth["n"]})
 
-    patch.setattr(road, "open_source", watched)
+    patch.setattr(pipeline, "open_source", watched)
     patch.setattr(us.Release, "of", classmethod(made))
 
 
@@ -315,13 +315,13 @@ def an_answer_is_on_record_before_anybody_sees_it():
 
 def rows_are_opened_once_the_budget_is_reserved():
     schema = us.Schema.from_domain({"a": 3})
-    opened, states = road.open_source, []
+    opened, states = pipeline.open_source, []
 
     def watched(data, schema):
         states.append([one.state for one in us.Ledger().reservations()])
         return opened(data, schema)
 
-    with mock.patch.object(road, "open_source", watched):
+    with mock.patch.object(pipeline, "open_source", watched):
         us.synthesize(pl.DataFrame({"a": [0, 1]}), schema, rho=1.0, mechanism="independent")
     assert states
     assert all(state == ["unfinished"] for state in states), "the table was opened before the budget was reserved"

@@ -8,26 +8,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from understudy.accounting import Budget, Receipt
 from understudy.accounting.neighbours import Neighbours
-from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.mechanism import privbayes
 from understudy.mechanism.privbayes import PrivBayes
 from understudy.testing.audit import check_claim
-from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 from understudy.testing.trials import dependent_selection_trial
-from understudy.testing.twin import record_answers, replay_answers
 
-SIZES = {"a": 3, "b": 2, "c": 3, "d": 2}
-
-
-def rows(count, seed=0):
-    rng = np.random.default_rng(seed)
-    a, d = rng.integers(3, size=count), rng.integers(2, size=count)
-    return np.stack([a, a > 0, (a + d) % 3, d], axis=1).astype(int).tolist()
-
+from .conftest import SIZES, check_answers_decide, check_receipt, exact_counts, rows
 
 # -- the mistakes ------------------------------------------------------------------------------------------------------
 
@@ -46,67 +35,40 @@ def the_best_candidate_without_noise(patch):
 
 
 def exact_number_of_rows_decides_how_large_tables_are(patch):
-    truth = _watch(patch)
-    patch.setattr(privbayes, "noisy_total", lambda measured: float(truth["n"]))
+    count = exact_counts(patch)
+    patch.setattr(privbayes, "noisy_total", lambda measured: float(count(()).sum()))
 
 
 def first_column_chosen_by_the_rows(patch):
-    truth, original = _watch(patch), privbayes.split_columns
+    count, original = exact_counts(patch), privbayes.split_columns
 
     def split(domain, cells):
         alone, linked = original(domain, cells)
-        return alone, linked if truth["count"]((linked[0],))[-1] > 100 else linked[::-1]
+        return alone, linked if count((linked[0],))[-1] > 100 else linked[::-1]
 
     patch.setattr(privbayes, "split_columns", split)
 
 
 def conditional_tables_of_exact_counts(patch):
-    truth, original = _watch(patch), privbayes.measured_tables
+    count, original = exact_counts(patch), privbayes.measured_tables
 
     def tables(domain, measured):
-        return original(domain, [replace(one, values=truth["count"](one.clique)) for one in measured])
+        return original(domain, [replace(one, values=count(one.clique)) for one in measured])
 
     patch.setattr(privbayes, "measured_tables", tables)
-
-
-def _watch(patch):
-    truth, init = {}, PrivateTable.__init__
-
-    def watched(table, source, *given, **rest):
-        truth["n"] = int(dict(source.counts([()]))[()].sum())
-        truth["count"] = lambda clique: np.asarray(dict(source.counts([clique]))[clique])
-        init(table, source, *given, **rest)
-
-    patch.setattr(PrivateTable, "__init__", watched)
-    return truth
 
 
 # -- the checks --------------------------------------------------------------------------------------------------------
 
 
-def spied(*, pure=False, max_rows=1, rows_public=None, settings=None):
-    """A whole run: what was drawn is what was paid, by sensitivities that the spy has of its own."""
-    budget = Budget.of(epsilon=30, delta=0) if pure else Budget.of(rho=3.0)
-    with Spy() as spy:
-        table = PrivateTable(CodedSource(SIZES, rows(2000), max_rows=max_rows, rows_public=rows_public), budget)
-        PrivBayes(**settings or {}).fit(table, rho=float(budget.capacity))
-    assert {one.what for one in spy.seen} == {"measure", "select"}
-    check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
+def spied(settings=None, **given):
+    check_receipt(PrivBayes(**settings or {}), asks={"measure", "select"}, **given)
 
 
 def only_answers_tell_the_tables_apart(count=800, other=5):
-    with record_answers() as answers:
-        first = seen(CodedSource(SIZES, rows(count)))
-    with replay_answers(answers):
-        second = seen(CodedSource(SIZES, rows(other, seed=1)))
-    assert first == second, "the fit depends on rows in a way that did not pass the gate"
-
-
-def seen(source):
-    steps = []
-    fit = PrivBayes(max_cells=9).fit(PrivateTable(source, Budget.of(rho=1.0)), rho=1.0, progress=steps.append)
-    arrays = {name: array.tobytes() for name, array in fit.model.to_arrays().items()}
-    return arrays, fit.recoding.to_dict(), [m.clique for m in fit.measurements], steps, fit.model.total
+    check_answers_decide(
+        PrivBayes(max_cells=9), CodedSource(SIZES, rows(count)), CodedSource(SIZES, rows(other, seed=1))
+    )
 
 
 def audited():

@@ -5,28 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 
-from understudy.accounting import Budget, Receipt
 from understudy.accounting.neighbours import Neighbours
-from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.mechanism import privsyn
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.model import generate
-from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
-from understudy.testing.twin import record_answers, replay_answers
 
-SIZES = {"a": 3, "b": 2, "c": 3, "d": 2}
-
-
-def rows(count, seed=0):
-    rng = np.random.default_rng(seed)
-    a, d = rng.integers(3, size=count), rng.integers(2, size=count)
-    return np.stack([a, a > 0, (a + d) % 3, d], axis=1).astype(int).tolist()
-
+from .conftest import SIZES, check_answers_decide, check_receipt, exact_counts, rows
 
 # -- the mistakes ------------------------------------------------------------------------------------------------------
 
@@ -49,70 +37,43 @@ def root_of_the_number_of_pairs_forgotten(patch):
 
 
 def scores_normalised_by_the_exact_number_of_rows(patch):
-    truth, original = _watch(patch), PrivSyn._scores
+    count, original = exact_counts(patch), PrivSyn._scores
 
     def scores(self, view, candidates, rho):
         found, record = original(self, view, candidates, rho)
-        return {pair: 2 * score / truth["n"] for pair, score in found.items()}, record
+        return {pair: 2 * score / count(()).sum() for pair, score in found.items()}, record
 
     patch.setattr(PrivSyn, "_scores", scores)
 
 
 def exact_number_of_rows_in_the_model(patch):
-    truth, original = _watch(patch), generate.gum_of
+    count, original = exact_counts(patch), generate.gum_of
     patch.setattr(
-        generate, "gum_of", lambda domain, measured, **rest: original(domain, measured, **rest | {"total": truth["n"]})
+        generate,
+        "gum_of",
+        lambda domain, measured, **rest: original(domain, measured, **rest | {"total": count(()).sum()}),
     )
 
 
 def rare_values_judged_by_exact_counts(patch):
-    truth, original = _watch(patch), privsyn.compress
+    count, original = exact_counts(patch), privsyn.compress
 
     def compress(domain, ones, groups, **rest):
-        exact = [replace(one, values=truth["source"]([one.clique])) for one in ones]
+        exact = [replace(one, values=count(one.clique)) for one in ones]
         return original(domain, exact, groups, **rest)
 
     patch.setattr(privsyn, "compress", compress)
 
 
-def _watch(patch):
-    truth, init = {}, PrivateTable.__init__
-
-    def watched(table, source, *given, **rest):
-        truth["n"] = int(dict(source.counts([()]))[()].sum())
-        truth["source"] = lambda cliques: dict(source.counts(cliques))[cliques[0]]
-        init(table, source, *given, **rest)
-
-    patch.setattr(PrivateTable, "__init__", watched)
-    return truth
-
-
 # -- the checks --------------------------------------------------------------------------------------------------------
 
 
-def spied(*, pure=False, max_rows=1, rows_public=None):
-    """A whole run: what was drawn is what was paid, by sensitivities that the spy has of its own."""
-    budget = Budget.of(epsilon=30, delta=0) if pure else Budget.of(rho=3.0)
-    with Spy() as spy:
-        table = PrivateTable(CodedSource(SIZES, rows(2000), max_rows=max_rows, rows_public=rows_public), budget)
-        PrivSyn().fit(table, rho=float(budget.capacity))
-    assert {one.what for one in spy.seen} == {"measure", "dependence"}
-    check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
+def spied(**given):
+    check_receipt(PrivSyn(), asks={"measure", "dependence"}, **given)
 
 
 def only_answers_tell_the_tables_apart(count=800, other=5):
-    with record_answers() as answers:
-        first = seen(CodedSource(SIZES, rows(count)))
-    with replay_answers(answers):
-        second = seen(CodedSource(SIZES, rows(other, seed=1)))
-    assert first == second, "the fit depends on rows in a way that did not pass the gate"
-
-
-def seen(source):
-    steps = []
-    fit = PrivSyn().fit(PrivateTable(source, Budget.of(rho=1.0)), rho=1.0, progress=steps.append)
-    arrays = {name: array.tobytes() for name, array in fit.model.to_arrays().items()}
-    return arrays, fit.recoding.to_dict(), [m.clique for m in fit.measurements], steps, fit.model.total
+    check_answers_decide(PrivSyn(), CodedSource(SIZES, rows(count)), CodedSource(SIZES, rows(other, seed=1)))
 
 
 KILLS = [

@@ -18,15 +18,17 @@ from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 
+from .conftest import exact_counts
+
 SIZES = {"a": 3, "b": 2, "c": 3}
 QUICK = {"rounds": 2, "batch": 2}
 
 
 def rows_fitted_to_exact_counts(patch):
-    truth, originals = _watch(patch), (rap.relaxed_of, gem.network_of)
+    count, originals = exact_counts(patch), (rap.relaxed_of, gem.network_of)
 
     def fitted(original, domain, measurements, **given):
-        exact = [replace(one, values=truth["count"](one.clique)) for one in measurements if one.query is None]
+        exact = [replace(one, values=count(one.clique)) for one in measurements if one.query is None]
         return original(domain, exact, **given)
 
     patch.setattr(rap, "relaxed_of", partial(fitted, originals[0]))
@@ -41,17 +43,6 @@ def every_choice_with_the_budget_of_a_round(patch):
 def scores_of_half_their_sensitivity(patch):
     original = Neighbours.score
     patch.setattr(Neighbours, "score", lambda near, weight: original(near, weight) / 2)
-
-
-def _watch(patch):
-    truth, init = {}, PrivateTable.__init__
-
-    def watched(table, source, *given, **rest):
-        truth["count"] = lambda clique: np.asarray(dict(source.counts([clique]))[clique])
-        init(table, source, *given, **rest)
-
-    patch.setattr(PrivateTable, "__init__", watched)
-    return truth
 
 
 def spied(mechanism):

@@ -15,7 +15,7 @@ SCHEMA = ROOT / "examples" / "adult" / "schema.yaml"
 FALSE_ALARM = 1e-7
 
 
-@pytest.mark.skipif(not ADULT.exists(), reason="the data folder with Adult is not beside the repository")
+@pytest.mark.tables
 def test_one_way_errors_of_adult_are_what_the_noise_predicts(tmp_path: Path):
     release = us.synthesize(
         ADULT, SCHEMA, epsilon=1.0, delta=1e-9, mechanism="independent", output=tmp_path / "adult.release"

@@ -28,7 +28,7 @@ from understudy.gate import table as gate
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
 from understudy.release import archive
-from understudy.run import record, road
+from understudy.run import pipeline, record
 from understudy.schema import Schema
 from understudy.sink import files as write
 from understudy.source import MemorySource, unit
@@ -143,19 +143,19 @@ def _chained():
 
 
 STAGES = {
-    "read": (road, "open_source"),
+    "read": (pipeline, "open_source"),
     "unit": (unit, "_hash_rows"),
     "encode": (Schema, "encode"),
     "count": (MemorySource, "counts"),
     "draw": (PrivateTable, "_draw"),
     "pay": (Account, "pay"),
-    "merge": (gate, "merged"),
+    "merge": (gate, "merge_codes"),
     "answer": (PrivateTable, "_released"),
     "reserve": (Ledger, "reserve"),
     "record": (Ledger, "record"),
     "encode answer": (record, "_encode"),
     "finish": (Ledger, "finish"),
-    "publish": (road, "publish"),
+    "publish": (pipeline, "publish"),
     "fit": (Independent, "fit"),
     "estimate": (Independent, "finish"),
     "release": (us.Release, "of"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,15 +200,13 @@ main()
 
 
 @pytest.fixture
-def killed(tmp_path):
+def killed(tmp_path, fork):
     """A run that was killed after a call of the ledger: its identifier."""
     (tmp_path / "t.csv").write_text(FIRST)
     (tmp_path / "s.yaml").write_text(SCHEMA)
-    (tmp_path / "run.py").write_text(RUN)
 
     def start(method, times):
-        arguments = [sys.executable, str(tmp_path / "run.py"), method, str(times), str(tmp_path)]
-        done = subprocess.run(arguments, check=False, capture_output=True)
+        done = fork(RUN, method, times, tmp_path)
         assert done.returncode == -signal.SIGKILL, done.stderr
         (run,) = Ledger().reservations()
         assert not (tmp_path / "r.release").exists()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -20,19 +21,20 @@ GUIDES = ROOT / "docs" / "guide"
 PAGES = sorted(path.name for path in GUIDES.glob("*.md"))
 FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk.md", "run.md", "bounds.md", "mst.md",
             "privbayes.md", "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md",
-            "ledger.md", "public.md", "audit.md"}  # fmt: skip
+            "ledger.md", "public.md", "audit.md", "compare.md"}  # fmt: skip
 """Guides that a test below follows; what `air-gapped.md` says is installed, so only `make clean-machine` can."""
 
 
-def follow(name: str, folder: Path, answers: str = "") -> str:
+@pytest.fixture(scope="module")
+def follow(forks):
     """Run a guide's blocks as a reader would, with the programs of this environment; returns all that was said."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {
-        **os.environ,
-        "PATH": path,
-        "PYTHONWARNINGS": "error",
-        "UNDERSTUDY_LEDGER": str(folder / ".ledger.db"),
-    }
+    return functools.partial(_follow, forks.programs)
+
+
+def _follow(programs: Path, name: str, folder: Path, answers: str = "") -> str:
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    ledger = str(folder / ".ledger.db")
+    environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error", "UNDERSTUDY_LEDGER": ledger}
     command = [sys.executable, ROOT / "tests" / "follow_guide.py", GUIDES / name]
     options = {"cwd": folder, "env": environment, "input": answers, "text": True}
     done = subprocess.run(command, **options, capture_output=True, check=False)
@@ -41,7 +43,7 @@ def follow(name: str, folder: Path, answers: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
+def first(tmp_path_factory, follow):
     """The first guide, followed to its end: (folder, what was said)."""
     folder = tmp_path_factory.mktemp("first")
     return folder, follow("first-release.md", folder)
@@ -71,7 +73,7 @@ def test_nothing_else_is_left_on_disk(first):
     }  # fmt: skip
 
 
-def test_analysts(after):
+def test_analysts(after, follow):
     said = follow("analysts.md", after / "people-for-analysts")
     assert "by the model" in said
     assert "+/-" in said
@@ -83,7 +85,7 @@ def test_what_analysts_get_is_what_the_guide_lists(first):
     assert listed <= {path.name for path in (folder / "people-for-analysts").iterdir()}
 
 
-def test_budget(after):
+def test_budget(after, follow):
     said = follow("budget.md", after)
     for row in re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \| ([\d.]+) % \|$", (GUIDES / "budget.md").read_text(), re.M):
         epsilon, coin, tenth = row
@@ -93,17 +95,17 @@ def test_budget(after):
     assert "epsilon for groups of 200 people within 10 %" in said
 
 
-def test_rules(tmp_path):
+def test_rules(tmp_path, follow):
     said = follow("rules.md", tmp_path)
     assert "no rule is broken" in said
     assert "order: ['admitted', 'discharged']: broken by 0 rows" in said
 
 
-def test_on_disk(after):
+def test_on_disk(after, follow):
     assert "people.schema.custodian-only.yaml" in follow("on-disk.md", after)
 
 
-def test_run(after):
+def test_run(after, follow):
     said = follow("run.md", after)
     assert "people: 2 runs" in said
     assert "epsilon 4 at delta 1e-06 in any 365 days to anyone; " in said
@@ -111,7 +113,7 @@ def test_run(after):
     assert {path.name for path in (after / "out").iterdir() if path.name[0] != "."} == named
 
 
-def test_ledger(after):
+def test_ledger(after, follow):
     said = follow("ledger.md", after)
     assert "refused with exit code 6" in said
     assert "people: 1 run, epsilon 1 in total" in said
@@ -122,7 +124,17 @@ def test_ledger(after):
     assert {"dataset", "reserve", "attempt", "answer", "finish", "grant", "revoke"} == set(kinds)
 
 
-def test_bounds(after):
+def test_compare(after, follow):
+    said = follow("compare.md", after)
+    assert "2 runs cost epsilon" in said
+    assert "refused" in said
+    assert "people: 2 runs" in said
+    named = re.findall(r"`([\w.]+\.(?:html|parquet|csv|jsonl))`", (GUIDES / "compare.md").read_text())
+    assert {path.name for path in (after / "comparison").iterdir()} == set(named)
+    assert all(".custodian-only." in path.name for path in (after / "private").iterdir())
+
+
+def test_bounds(after, follow):
     said = follow("bounds.md", after)
     assert "marginals have a bound (confidence 0.95)" in said
 
@@ -138,17 +150,17 @@ def test_bounds(after):
         ("public.md", {"with-census.release"}),
     ],
 )
-def test_mechanisms(after, name, releases):
+def test_mechanisms(after, name, releases, follow):
     follow(name, after)
     assert {path.name for path in after.glob("*.release")} == {"people.release", *releases}
 
 
-def test_databases(tmp_path):
+def test_databases(tmp_path, follow):
     pytest.importorskip("duckdb")
     assert "Spent on 'visits' so far: 2 runs" in follow("databases.md", tmp_path)
 
 
-def test_schema(first, tmp_path):
+def test_schema(first, tmp_path, follow):
     shutil.copy(first[0] / "people.csv", tmp_path)
     said = follow("schema.md", tmp_path, answers="nobody\nrow\nd\np\na\nx\na\na\n")
     assert said.count("Error: ") == 2, "a wrong answer is asked again"
@@ -156,7 +168,7 @@ def test_schema(first, tmp_path):
 
 
 @pytest.mark.slow
-def test_evaluate(after):
+def test_evaluate(after, follow):
     """Every metric twice, and the custodian's report: minutes."""
     said = follow("evaluate.md", after)
     assert "for the custodian only" in said.lower()
@@ -164,7 +176,7 @@ def test_evaluate(after):
 
 
 @pytest.mark.slow
-def test_audit(after):
+def test_audit(after, follow):
     said = follow("audit.md", after)
     assert "independent: consistent" in said
     assert (after / "attacks.custodian-only.json").exists()

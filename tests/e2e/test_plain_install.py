@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
@@ -11,19 +12,28 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-BLOCK = """
-import sys
+PLAIN = """
+import json, os, sys
 from importlib.machinery import PathFinder
+blocked, commands = json.loads(sys.argv[1])
 class Plain:
     find_distributions = PathFinder.find_distributions
     @staticmethod
     def find_spec(name, path=None, target=None):
-        return None if name.partition(".")[0] in {blocked!r} else PathFinder.find_spec(name, path, target)
+        return None if name.partition(".")[0] in blocked else PathFinder.find_spec(name, path, target)
 sys.meta_path[:] = [Plain if finder is PathFinder else finder for finder in sys.meta_path]
 from understudy.cli import main
-sys.argv = ["understudy", *{arguments!r}]
-main()
+import understudy.cli.commands, understudy.run, understudy.mechanism.registry
+for place, command in enumerate(commands):
+    if (child := os.fork()) == 0:
+        said = os.open(f"{place}.txt", os.O_WRONLY | os.O_CREAT)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        sys.argv = ["understudy", *command.split()]
+        main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+"""Runs commands without the packages of extras, each in a process forked from one that has loaded the package."""
 
 
 def plain_packages(name: str = "understudy", seen: frozenset[str] = frozenset()) -> frozenset[str]:
@@ -67,14 +77,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def start(folder, blocked, *arguments):
-    code = BLOCK.format(blocked=blocked, arguments=arguments)
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+def start(folder, blocked, *commands):
+    """The exit code of each command, and what it said."""
+    line = [sys.executable, "-c", PLAIN, json.dumps([sorted(blocked), commands])]
+    codes = subprocess.run(line, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return [(int(code), (folder / f"{place}.txt").read_text()) for place, code in enumerate(codes)]
 
 
 def test_a_plain_install_makes_releases_rows_reports_and_bundles(folder, blocked):
-    for command in (
+    commands = (
         "synthesize people.csv -s schema.yaml --epsilon 1 --delta 1e-6 -o people.release",
         "sample people.release -n 100 --seed 1 -o rows.csv",
         "answer people.release sex=F",
@@ -88,25 +99,24 @@ def test_a_plain_install_makes_releases_rows_reports_and_bundles(folder, blocked
         "plan schema.yaml --people 500",
         "schema draft people.csv -o draft.yaml",
         "schema check schema.yaml people.csv",
-    ):
-        code, said = start(folder, blocked, *command.split())
+    )
+    for command, (code, said) in zip(commands, start(folder, blocked, *commands), strict=True):
         assert code == 0, f"{command}: {said}"
 
 
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        ("evaluate people.csv people.csv -s schema.yaml --metric pmse", "eval"),
-        ("evaluate people.csv people.csv -s schema.yaml --metric ml_efficacy", "eval"),
-        ("synthesize duckdb://people.db?table=people -s schema.yaml --epsilon 1 --delta 1e-6 -o x.release", "sql"),
-        ("synthesize people.xlsx -s schema.yaml --epsilon 1 --delta 1e-6 -o x.release", "office"),
-        ("synthesize people.csv -s schema.yaml --epsilon 1 --delta 1e-6 -o x.release --noise opendp", "opendp"),
-        ("demo --output demo", "demo"),
-    ],
-)
-def test_what_needs_an_extra_names_it(folder, blocked, command, extra):
+NEEDED = {
+    "evaluate people.csv people.csv -s schema.yaml --metric pmse": "eval",
+    "evaluate people.csv people.csv -s schema.yaml --metric ml_efficacy": "eval",
+    "synthesize duckdb://people.db?table=people -s schema.yaml --epsilon 1 --delta 1e-6 -o x.release": "sql",
+    "synthesize people.xlsx -s schema.yaml --epsilon 1 --delta 1e-6 -o x.release": "office",
+    "synthesize people.csv -s schema.yaml --epsilon 1 --delta 1e-6 -o x.release --noise opendp": "opendp",
+    "demo --output demo": "demo",
+}
+
+
+def test_what_needs_an_extra_names_it(folder, blocked):
     for name in ("people.db", "people.xlsx"):
         (folder / name).write_bytes(b"PK\x03\x04 not a real one")
-    code, said = start(folder, blocked, *command.split())
-    assert code == 3, said
-    assert f"pip install 'understudy[{extra}]'" in " ".join(said.split())
+    for extra, (code, said) in zip(NEEDED.values(), start(folder, blocked, *NEEDED), strict=True):
+        assert code == 3, said
+        assert f"pip install 'understudy[{extra}]'" in " ".join(said.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from understudy.ledger import Ledger
 from understudy.mechanism import MECHANISMS
 from understudy.mechanism.independent import Independent
 from understudy.progress import silent
-from understudy.run import road
+from understudy.run import pipeline
 from understudy.schema import Recoding
 
 stage, action, folder = sys.argv[1:4]
@@ -59,7 +60,7 @@ def after(owner, name, times):
 
 after(*{
     "reserved": (Ledger, "reserve", 1),
-    "opened": (road, "open_source", 1),
+    "opened": (pipeline, "open_source", 1),
     "recorded": (Ledger, "record", 2),
     "fitted": (Independent, "finish", 1),
     "finished": (Ledger, "finish", 1),
@@ -76,18 +77,17 @@ ANSWERED = {"reserved": 0, "recorded": 2, "fitted": 3, "finished": 3}
 def folder(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,c\n0,1,1\n2,1,0\n1,0,0\n")
     SCHEMA.save(tmp_path / "s.yaml")
-    (tmp_path / "run.py").write_text(RUN)
     return tmp_path
 
 
-def start(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, str(folder / "run.py"), *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def start(fork):
+    return functools.partial(fork, RUN)
 
 
-def resume(folder, *arguments):
-    return start(folder, "resume", "", folder, "resume", *arguments)
+@pytest.fixture
+def resume(start, folder):
+    return functools.partial(start, "resume", "", folder, "resume")
 
 
 def recorded():
@@ -96,8 +96,8 @@ def recorded():
 
 @pytest.mark.parametrize("stage", ANSWERED)
 @pytest.mark.parametrize("there", [True, False], ids=["with its rows", "without"])
-def test_a_killed_run_is_finished_and_counted_once(folder, stage, there):
-    done = start(folder, stage, "kill", folder)
+def test_a_killed_run_is_finished_and_counted_once(folder, start, resume, stage, there):
+    done = start(stage, "kill", folder)
     assert done.returncode == -signal.SIGKILL
     (run,) = us.Ledger().reservations()
     held = recorded()
@@ -107,7 +107,7 @@ def test_a_killed_run_is_finished_and_counted_once(folder, stage, there):
     assert not (folder / "r.release").exists()
     if not there:
         (folder / "t.csv").unlink()
-    again = resume(folder, run.run[:8])
+    again = resume(run.run[:8])
     if not there and not held:
         assert again.returncode == us.errors.InputError.exit_code
         assert "the table is not available" in again.stderr
@@ -127,27 +127,27 @@ def test_a_killed_run_is_finished_and_counted_once(folder, stage, there):
 
 
 @pytest.mark.parametrize(("stage", "extra"), [("recorded", []), ("fitted", ["--json"])])
-def test_an_interrupted_run_says_what_is_kept_and_exits_130(folder, stage, extra):
-    done = start(folder, stage, "interrupt", folder, *extra)
+def test_an_interrupted_run_says_what_is_kept_and_exits_130(folder, start, resume, stage, extra):
+    done = start(stage, "interrupt", folder, *extra)
     assert done.returncode == 130
     words = json.loads(done.stderr)["message"] if extra else done.stderr
     (run,) = us.Ledger().reservations()
     assert f"interrupted. The charges stand and every answer is recorded as run {run.run}" in words
     assert f"`understudy resume {run.run}`" in words
     assert "Traceback" not in done.stderr
-    assert resume(folder, run.run).returncode == 0
+    assert resume(run.run).returncode == 0
     assert us.Ledger().total("t").runs == 1
 
 
-def test_an_interrupted_run_that_was_answered_nothing_costs_nothing(folder):
-    done = start(folder, "opened", "interrupt", folder)
+def test_an_interrupted_run_that_was_answered_nothing_costs_nothing(folder, start):
+    done = start("opened", "interrupt", folder)
     assert done.returncode == 130
     assert "Nothing was spent." in done.stderr
     assert us.Ledger().total("t").runs == 0
 
 
-def test_a_run_that_is_not_there_is_refused(folder):
-    again = resume(folder, "0123")
+def test_a_run_that_is_not_there_is_refused(resume):
+    again = resume("0123")
     assert again.returncode == us.errors.LedgerError.exit_code
     assert "`understudy runs` lists them" in again.stderr
 

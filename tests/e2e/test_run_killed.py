@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -26,11 +24,9 @@ from understudy.ledger.ledger import _Log
 from understudy.mechanism import MECHANISMS
 from understudy.mechanism.independent import Independent
 from understudy.progress import silent
-from understudy.run import road
+from understudy.run import pipeline
 from understudy.schema import Recoding
-from understudy.tabulate import compile_count_block
 
-compile_count_block()
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
 
 class Chooser(Independent):
@@ -72,11 +68,11 @@ def asks_other_questions(name):
 PLACES = {
     "looked": lambda name: dies(folder._Folder, "_find_run"),
     "checked": lambda name: dies(folder._Folder, "_check"),
-    "resolved": lambda name: dies(road, "resolve"),
+    "resolved": lambda name: dies(pipeline, "resolve"),
     "before reserving": lambda name: dies(Ledger, "reserve", before=True),
     "while reserving": lambda name: dies(_Log, "add", 3),
     "reserved": lambda name: dies(Ledger, "reserve"),
-    "read": lambda name: dies(road, "open_source"),
+    "read": lambda name: dies(pipeline, "open_source"),
     "counted": lambda name: dies(PrivateTable, "_released"),
     "before recording": lambda name: dies(Ledger, "record", before=True),
     "while recording": lambda name: dies(_Log, "add", 4),
@@ -90,7 +86,7 @@ PLACES = {
     "saved": lambda name: dies(artefact, "write_archive"),
     "before finishing": lambda name: dies(Ledger, "finish", before=True),
     "finished": lambda name: dies(Ledger, "finish"),
-    "published": lambda name: dies(road, "publish"),
+    "published": lambda name: dies(pipeline, "publish"),
     "while writing rows": lambda name: dies(write._Csv, "write"),
     "rows": lambda name: dies(write, "write_rows"),
     "all rows": lambda name: dies(write, "write_rows", 2),
@@ -99,37 +95,17 @@ PLACES = {
     "other questions": asks_other_questions,
 }
 
-def run(stage, name, home):
-    PLACES[stage](name)
-    os.environ["UNDERSTUDY_LEDGER"] = f"{home}/ledger.db"
-    sys.argv = ["understudy", "run", f"{home}/run.yaml", "-o", f"{home}/out", "--quiet"]
-    try:
-        main()
-    except SystemExit as left:
-        os._exit(left.code or 0)
-
-for line in sys.stdin:  # each run is a process of its own, started from one that has loaded everything
-    child = os.fork()
-    if child == 0:
-        run(*line.strip().split("\\t"))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+stage, name, home = sys.argv[1:]
+PLACES[stage](name)
+os.environ["UNDERSTUDY_LEDGER"] = f"{home}/ledger.db"
+sys.argv = ["understudy", "run", f"{home}/run.yaml", "-o", f"{home}/out", "--quiet"]
+main()
 """
 FREE = ["looked", "checked", "resolved", "before reserving", "while reserving"]
 RESERVED = ["reserved", "read", "counted", "before recording", "while recording"]
 ANSWERED = ["recorded", "fitted", "before saving", "while saving", "saved", "before finishing"]
 FINISHED = ["finished", "published", "while writing rows", "rows", "all rows", "report"]
 MADE = {"stand-in.release", "rows.csv", "rows.parquet", "report.html"}
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    script = tmp_path_factory.mktemp("script") / "run.py"
-    script.write_text(RUN)
-    with subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield process
-        process.stdin.close()
 
 
 @pytest.fixture
@@ -140,7 +116,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def start(folder, processes):
+def start(folder, fork):
     """Run until a stage, and say how the process ended; whatever the stage, nothing half-made has a name."""
 
     def run(stage, mechanism="independent"):
@@ -148,9 +124,7 @@ def start(folder, processes):
         (folder / "run.yaml").write_text(
             f"data: t.csv\nschema: s.yaml\nbudget: {{rho: 0.5}}\nmechanism: {mechanism}\noutputs: {outputs}\n"
         )
-        processes.stdin.write(f"{stage}\t{mechanism}\t{folder}\n")
-        processes.stdin.flush()
-        code = int(processes.stdout.readline())
+        code = fork(RUN, stage, mechanism, folder).returncode
         if (folder / "out" / "stand-in.release").exists():
             us.Release.load(folder / "out" / "stand-in.release")
         if (folder / "out" / "rows.csv").exists():

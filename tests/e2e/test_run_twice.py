@@ -7,12 +7,10 @@ containers that share a folder and a ledger cannot know whether the other one's 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from contextlib import suppress
 
@@ -26,21 +24,16 @@ from understudy.schema import Recoding
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork and sockets that keep messages apart")
 
-SERVER = """
-import json, os, platform, signal, socket, sys
-from dataclasses import dataclass
-import pandas
-import understudy.run.road
+RUN = """
+import os, platform, socket, sys
 from understudy.cli import main
 from understudy.ledger import Ledger
 from understudy.mechanism import MECHANISMS
 from understudy.mechanism.independent import Independent
 from understudy.progress import silent
 from understudy.schema import Recoding
-from understudy.tabulate import compile_count_block
 
-compile_count_block()
-link, built = None, []
+link, built = socket.socket(fileno=0).makefile("rw"), []
 
 def stop(where):
     link.write(where + "\\n")
@@ -72,56 +65,29 @@ def finish(ledger, handle, body):
 
 MECHANISMS["stepping"] = Stepping
 original, Ledger.finish = Ledger.finish, finish
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-orders = socket.socket(fileno=int(sys.argv[1]))
-while True:  # each run is a process of its own, started from one that has loaded everything
-    order, handles, *_ = socket.recv_fds(orders, 1 << 16, 1)
-    if not order:
-        break
-    if os.fork() == 0:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        link = socket.socket(fileno=handles[0]).makefile("rw")
-        told = json.loads(order)
-        os.environ["UNDERSTUDY_LEDGER"] = told["ledger"]
-        if told["machine"]:
-            platform.node = lambda: told["machine"]
-        sys.argv = ["understudy", *told["arguments"]]
-        link.write(f"{os.getpid()}\\n")
-        stop("started")
-        try:
-            main()
-        except SystemExit as left:
-            code = left.code or 0
-        link.write(f"left {code}\\n")
-        link.flush()
-        os._exit(0)
-    os.close(handles[0])
+machine = sys.argv[1]
+if machine:
+    platform.node = lambda: machine
+sys.argv = ["understudy", *sys.argv[2:]]
+link.write(f"{os.getpid()}\\n")
+stop("started")
+try:
+    main()
+except SystemExit as left:
+    link.write(f"left {left.code or 0}\\n")
+    link.flush()
 """
-
-
-@pytest.fixture(scope="module")
-def orders(tmp_path_factory):
-    script = tmp_path_factory.mktemp("script") / "server.py"
-    script.write_text(SERVER)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, str(script), str(theirs.fileno())]
-    with ours, subprocess.Popen(command, pass_fds=[theirs.fileno()]) as server:
-        theirs.close()
-        yield ours
-        ours.close()
-        server.wait(60)
 
 
 class Process:
     """A command in a process of its own, on a machine of that name."""
 
-    def __init__(self, orders, *arguments, machine=None):
+    def __init__(self, forks, *arguments, machine=None):
         ours, theirs = socket.socketpair()
         ours.settimeout(120)
-        words = [str(argument) for argument in arguments]
-        order = {"arguments": [*words, "--quiet"], "ledger": os.environ["UNDERSTUDY_LEDGER"], "machine": machine}
-        socket.send_fds(orders, [json.dumps(order).encode()], [theirs.fileno()])
-        theirs.close()
+        words = ["program", machine or "", *map(str, arguments), "--quiet"]
+        with theirs:
+            self._status = forks.start(RUN, words, (theirs.fileno(), 1, 2))
         self._socket, self._link = ours, ours.makefile("rw")
         self.pid = int(self._link.readline())
         self.at = self._link.readline().strip()
@@ -137,6 +103,7 @@ class Process:
         if self.left:
             self._link.close()
             self._socket.close()
+            self._status.close()
         return self.at
 
     @property
@@ -168,10 +135,10 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def run(home, orders):
+def run(home, forks):
     """Start `understudy run` for a folder, on a machine."""
     return lambda folder="out", machine=None: Process(
-        orders, "run", home / "run.yaml", "-o", home / folder, machine=machine
+        forks, "run", home / "run.yaml", "-o", home / folder, machine=machine
     )
 
 
@@ -393,12 +360,12 @@ def test_a_machine_that_was_overtaken_before_its_first_answer_leaves_the_other_i
 # -- resume --
 
 
-def test_resume_and_run_are_the_same_run(home, run, orders):
+def test_resume_and_run_are_the_same_run(home, run, forks):
     first = run()
     first.go("answered")
     first.kill()
     ((run_id, held),) = recorded().items()
-    resumed = Process(orders, "resume", run_id[:6])
+    resumed = Process(forks, "resume", run_id[:6])
     resumed.go()
     assert resumed.at == "left 0"
     assert recorded()[run_id][:1] == held
@@ -406,17 +373,17 @@ def test_resume_and_run_are_the_same_run(home, run, orders):
     check_one_run(home)
 
 
-def test_resume_of_a_run_whose_file_was_changed_starts_no_other_run(home, run, orders):
+def test_resume_of_a_run_whose_file_was_changed_starts_no_other_run(home, run, forks):
     first = run()
     first.go("answered")
     first.kill()
     ((run_id, held),) = recorded().items()
     file = home / "run.yaml"
     file.write_text(file.read_text().replace("epsilon: 2", "epsilon: 3"))
-    refused = Process(orders, "resume", run_id)
+    refused = Process(forks, "resume", run_id)
     refused.go()
     assert refused.at == f"left {us.errors.SettingError.exit_code}"
-    resumed = Process(orders, "resume", run_id, "-o", home / "r.release")
+    resumed = Process(forks, "resume", run_id, "-o", home / "r.release")
     resumed.go()
     assert resumed.at == "left 0"
     assert us.Ledger().total("people").runs == 1
@@ -424,12 +391,12 @@ def test_resume_of_a_run_whose_file_was_changed_starts_no_other_run(home, run, o
     assert len(us.Release.load(home / "r.release").measurements) == 3
 
 
-def test_resume_of_a_run_with_quality_of_the_command_line_is_that_run(home, orders):
-    first = Process(orders, "run", home / "run.yaml", "-o", home / "out", "--quality", "10%")
+def test_resume_of_a_run_with_quality_of_the_command_line_is_that_run(home, forks):
+    first = Process(forks, "run", home / "run.yaml", "-o", home / "out", "--quality", "10%")
     first.go("answered")
     first.kill()
     (run_id,) = recorded()
-    resumed = Process(orders, "resume", run_id)
+    resumed = Process(forks, "resume", run_id)
     resumed.go()
     assert resumed.at == "left 0"
     assert us.Ledger().total("people").runs == 1
@@ -449,13 +416,13 @@ class Direct(Independent):
         return self.finish(table.domain, ones, recoding=Recoding.identity(), total=None, progress=progress)
 
 
-def test_a_release_made_again_elsewhere_leaves_the_folder_as_it_is(home, run, orders, monkeypatch):
+def test_a_release_made_again_elsewhere_leaves_the_folder_as_it_is(home, run, forks, monkeypatch):
     monkeypatch.setitem(us.MECHANISMS, "stepping", Direct)
     first = run()
     first.go()
     (run_id,) = recorded()
     us.resume(run_id)
-    other = Process(orders, "resume", run_id, "-o", home / "r.release")
+    other = Process(forks, "resume", run_id, "-o", home / "r.release")
     other.go()
     assert other.at == "left 0"
     assert (home / "r.release").read_bytes() == (home / "out" / "stand-in.release").read_bytes()

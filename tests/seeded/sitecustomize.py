@@ -79,6 +79,13 @@ def _count_process(label: str, folder: str) -> int:
         os.close(file)
 
 
+def start_process() -> None:
+    """Begin the sequence of a process that a test has started."""
+    label = os.environ.get(LABEL)
+    current.label = label and f"{label}\0process {_count_process(label, os.environ[STARTED])}"
+    current.calls.clear()
+
+
 if __name__ == "sitecustomize" and LABEL in os.environ:
     install()
-    current.label = f"{os.environ[LABEL]}\0process {_count_process(os.environ[LABEL], os.environ[STARTED])}"
+    start_process()

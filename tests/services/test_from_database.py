@@ -189,10 +189,10 @@ def test_mst_from_spark(spark: Any, tmp_path: Path) -> None:
     pq.write_table(rows(), tmp_path / "rows.parquet")
     people = spark.read.parquet(str(tmp_path / "rows.parquet"))
     release = us.synthesize(people, Schema.from_domain(SIZES), epsilon=1, delta=1e-9)
-    made = release.sample(seed=1)
+    made = release.sample(seed=1, as_="spark")
     assert type(made) is type(people)
     assert abs(made.count() - 4000) < 400
-    assert release.sample(5, seed=1, as_="arrow").schema.names == made.columns == ["a", "b", "c"]
+    assert release.sample(5, seed=1).schema.names == made.columns == ["a", "b", "c"]
     assert not [view for view in spark.catalog.listTables() if view.name.startswith("understudy")]
     with pytest.raises(SchemaError, match="'z' is not in the table"):
         us.synthesize(people, Schema.from_domain({"z": 2}), epsilon=1, delta=1e-9)

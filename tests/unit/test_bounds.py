@@ -44,17 +44,17 @@ def _pmf(noise, sigma, reach=400):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("terms", [1, 3])
-@pytest.mark.parametrize("doubt", [0.3, 0.05, 1e-4])
-def test_tails_are_the_exact_quantiles(noise, terms, doubt):
+@pytest.mark.parametrize("beta", [0.3, 0.05, 1e-4])
+def test_tails_are_the_exact_quantiles(noise, terms, beta):
     one = _pmf(noise, 2.5)
     summed = one
     for _ in range(terms - 1):
         summed = np.convolve(summed, one)
     k = np.abs(np.arange(len(summed)) - len(summed) // 2)
-    either = next(t for t in range(1000) if summed[k > t].sum() <= doubt)
-    one_side = next(t for t in range(1000) if summed[k > t].sum() / 2 <= doubt)
+    either = next(t for t in range(1000) if summed[k > t].sum() <= beta)
+    one_side = next(t for t in range(1000) if summed[k > t].sum() / 2 <= beta)
     law = Law.of(noise, 2.5, terms)
-    assert (law.either_side(doubt), law.one_side(doubt)) == (either, one_side)
+    assert (law.either_side(beta), law.one_side(beta)) == (either, one_side)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -65,9 +65,9 @@ def test_l1_bound_holds_and_is_not_loose(noise, cells):
     for _ in range(cells - 1):
         summed = np.convolve(summed, mass)
     beyond = 1 - np.cumsum(summed)
-    for doubt in (0.2, 0.01):
-        bound = Law.of(noise, 3.0, 2).l1(cells, doubt)
-        exact = int(np.argmax(beyond <= doubt))
+    for beta in (0.2, 0.01):
+        bound = Law.of(noise, 3.0, 2).l1(cells, beta)
+        exact = int(np.argmax(beyond <= beta))
         assert exact <= bound <= 2 * exact
 
 
@@ -76,14 +76,14 @@ def test_l1_of_many_cells_comes_near_the_mean():
 
 
 @pytest.mark.parametrize("cells", [1, 5, 200, 10_000])
-@pytest.mark.parametrize("doubt", [0.5, 0.05, 1e-6])
-def test_subgaussian_bound_is_not_looser_than_theorem_3_and_holds_for_gaussians(cells, doubt):
-    bound = subgaussian_l1(cells, 4.0, doubt)
-    u = math.sqrt(-math.log(doubt))
+@pytest.mark.parametrize("beta", [0.5, 0.05, 1e-6])
+def test_subgaussian_bound_is_not_looser_than_theorem_3_and_holds_for_gaussians(cells, beta):
+    bound = subgaussian_l1(cells, 4.0, beta)
+    u = math.sqrt(-math.log(beta))
     assert bound <= math.sqrt(2 * math.log(2)) * 2 * cells + u * 2 * math.sqrt(2 * cells) + 1e-9
-    if doubt > 1e-3:
+    if beta > 1e-3:
         draws = np.abs(np.random.default_rng(5).normal(0, 2, (2000 if cells < 1000 else 50, cells))).sum(axis=1)
-        assert (draws > bound).mean() <= doubt
+        assert (draws > bound).mean() <= beta
 
 
 def test_laws_that_reach_too_far_are_not_written_down():
@@ -131,7 +131,7 @@ def test_intervals_hold_as_often_as_they_say_and_not_for_wrong_noise():
 
 
 def test_sum_of_shares_is_the_whole_doubt():
-    """Two looks at half the budget each: the interval is no shorter than half the doubt allows."""
+    """Two looks at half the budget each: the interval is no shorter than half the beta allows."""
     values = TRUE.ravel()
     measurement = Measurement(("a", "b"), values, 6.0)
     both = Evidence(_model(), DOMAIN, stages=[Stage([measurement], 0.5), Stage([measurement], 0.5)])
@@ -218,21 +218,19 @@ def test_bounds_of_whole_runs_hold(simultaneous, settings):
     assert min(seen.values()) > 0
 
 
+def record_of(before, *, chosen, offsets, last, **rest):
+    """What a release records of a choice between two cliques."""
+    found = {"chosen": chosen, "epsilon": 0.5, "sensitivity": 2.0, "candidates": np.array([0, 1], np.int32), **rest}
+    found |= {"offsets": np.array(offsets), "last": np.array(last, np.int32)}
+    return found | {"kind": before.kind, "model": before.to_arrays()}
+
+
 def test_a_choice_is_undone_by_hand():
     """Corollary 2 written out for one round: two candidates, of which the other one was chosen."""
     domain = Domain({"a": 2, "b": 2})
     before = GraphicalModel(domain, {}, total=100.0)
     y = np.array([70, 35])
-    record = {
-        "chosen": ["a"],
-        "epsilon": 0.5,
-        "sensitivity": 2.0,
-        "candidates": np.array([0, 1], np.int32),
-        "offsets": np.array([8.0, 12.0]),
-        "last": np.array([1], np.int32),
-        "kind": before.kind,
-        "model": before.to_arrays(),
-    }
+    record = record_of(before, chosen=["a"], offsets=[8.0, 12.0], last=[1])
     stages = [Stage([Measurement(("a",), y, 5.0)], 0.6, record)]
     after = GraphicalModel(domain, {("a",): np.log([70.0, 35.0])}, total=105.0)
     evidence = Evidence(after, domain, stages=stages, cliques=[(("a",), 2.0), (("b",), 1.5)])
@@ -244,20 +242,28 @@ def test_a_choice_is_undone_by_hand():
     assert bound.bound == pytest.approx(5.0 + 12.0 + (2.0 * (error - 8.0) + missed) / 1.5, abs=1e-3)
 
 
+def test_a_marginal_measured_with_much_noise_has_the_smaller_bound_of_a_later_choice():
+    domain = Domain({"a": 2, "b": 2})
+    before = GraphicalModel(domain, {}, total=100.0)
+    record = record_of(before, chosen=["a"], offsets=[8.0, 12.0], last=[0, 1])
+    later = Stage([Measurement(("a",), np.array([70, 35]), 5.0)], 0.6, record)
+    after = GraphicalModel(domain, {("a",): np.log([70.0, 35.0])}, total=105.0)
+    cliques = [(("a",), 2.0), (("b",), 1.5)]
+    found = {}
+    for sigma in (5.0, 500.0):
+        early = Stage([Measurement(("b",), np.array([52, 52]), sigma)], 0.4)
+        evidence = Evidence(after, domain, stages=[early, later], cliques=cliques)
+        (found[sigma],) = marginal_bounds(evidence, [("b",)], confidence=0.9)
+    (alone,) = marginal_bounds(Evidence(after, domain, stages=[later], cliques=cliques), [("b",)], confidence=0.9)
+    assert (found[5.0].source, found[5.0].supported) == ("measured", True)
+    assert (found[500.0].source, found[500.0].supported) == ("selected", True)
+    assert found[5.0].bound < found[500.0].bound == alone.bound
+
+
 def test_the_choice_of_the_empty_clique_says_that_no_other_score_was_much_above_0():
     domain = Domain({"a": 2, "b": 2})
     before = GraphicalModel(domain, {}, total=100.0)
-    record = {
-        "chosen": [],
-        "epsilon": 0.5,
-        "sensitivity": 2.0,
-        "draws": 7,
-        "candidates": np.array([0, 1], np.int32),
-        "offsets": np.array([12.0, 0.0]),
-        "last": np.array([0], np.int32),
-        "kind": before.kind,
-        "model": before.to_arrays(),
-    }
+    record = record_of(before, chosen=[], offsets=[12.0, 0.0], last=[0], draws=7)
     evidence = Evidence(before, domain, stages=[Stage([], 0.6, record)], cliques=[(("b",), 1.5), ((), 0.0)])
     (bound,) = marginal_bounds(evidence, [("b",)], confidence=0.9)
     missed = 2 * 2.0 / 0.5 * math.log(2 * 7 / (0.1 * 0.6 / 3))
@@ -275,7 +281,7 @@ def test_more_confidence_costs_width_and_together_costs_more():
     )
     assert all(x < y for x, y in zip(low, high, strict=True))
     assert all(x <= y for x, y in zip(high, together, strict=True))
-    assert high[2] < together[2]  # by its own measurement, whose doubt the three share
+    assert high[2] < together[2]  # by its own measurement, whose beta the three share
 
 
 def test_without_kept_models_unmeasured_marginals_have_no_bound():

@@ -1,9 +1,9 @@
 """Privacy accounting: budgets, charges and receipts in exact arithmetic. No rows, no noise.
 
-`budget`: what a run may spend, and the filter that enforces it. `charge`: what each kind of noise costs. `neighbours`:
-who is protected, and how far one of them moves an answer. `convert`: between rho and (epsilon, delta). `calibrate`: the
-noise of measurements that are fixed in advance. `receipt`: the account that a release carries. `exact`: rounding to the
-safe side.
+`budget`: what a run may spend, and the filter that enforces it. `charge`: the cost of each kind of noise. `neighbours`:
+the neighbour relation and its sensitivities. `convert`: conversion between rho and (epsilon, delta). `calibrate`: the
+noise of measurements fixed in advance. `receipt`: the charges and guarantee of a release. `exact`: arithmetic that
+rounds to the safe side. `ceiling`: what a guarantee allows an attacker.
 """
 
 from understudy.accounting.budget import Account, Budget

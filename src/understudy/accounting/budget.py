@@ -16,10 +16,10 @@ from understudy.accounting.exact import Exact, exact_of, float_above
 from understudy.errors import BudgetExceeded, SettingError
 
 Proof = Literal["zcdp", "pure", "pld"]
-"""Which composition theorem a budget rests on: zero-concentrated DP, pure DP, or the exact discrete-Gaussian curve."""
+"""The composition theorem of a budget: zero-concentrated DP, pure DP, or the exact discrete-Gaussian curve."""
 
 _SLACK = Fraction(1, 10**9)
-"""A share that overshoots what is left by no more than this part is a rounding error of the caller's, and is cut."""
+"""A share that exceeds the rest by at most this part of the budget is a rounding error, and gets the rest."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Budget:
         proof: "zcdp" (charges add up as rho), "pure" (charges add up as epsilon, delta = 0), or "pld" (one batch of
             measurements fixed in advance, certified by the discrete Gaussian's privacy-loss distribution).
         rho: the sum that charges may reach under "zcdp" and "pld".
-        epsilon: the guarantee, or None when only rho was given.
-        delta: the guarantee's delta, or None when only rho was given.
+        epsilon: the guarantee, or None if only rho was given.
+        delta: the guarantee's delta, or None if only rho was given.
         discovery_delta: the part of delta set aside for the discovery of values.
-        rho_stated: whether the custodian stated rho itself; charges then never pass it, whatever else is proved.
+        rho_stated: whether the custodian stated rho itself; charges then never exceed it.
 
     **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - discovery_delta`,
     stays within epsilon: charges that sum to (rho, discovery_delta) of approximate zCDP are (epsilon, delta)-DP.
@@ -124,7 +124,7 @@ class Budget:
         return sum((charge.rho for charge in charges), Fraction(0))
 
     def certify(self, rho: Fraction) -> Budget:
-        """Return the same guarantee for measurements fixed in advance, calibrated by the exact curve; they cost `rho`.
+        """Return the budget of measurements fixed in advance, calibrated by the exact curve, which cost `rho`.
 
         The sum of many different sigmas is a fraction of thousands of digits; it is rounded up to a float.
         """
@@ -132,7 +132,7 @@ class Budget:
 
 
 def _rest(delta: float, discovery_delta: float) -> float:
-    """The delta that discovery leaves, rounded down: approximate zCDP adds its delta to the conversion's."""
+    """The delta without discovery's part, rounded down: approximate zCDP adds its delta to that of the conversion."""
     return math.nextafter(delta - discovery_delta, 0.0) if discovery_delta else delta
 
 
@@ -154,7 +154,7 @@ class Account:
     """The privacy filter of one run: it adds up charges exactly and refuses a charge that would exceed the budget.
 
     **Guarantees.** The charges it has accepted never sum to more than the budget, in rho, in delta and (pure budgets)
-    in epsilon, also when several threads pay. There is no refund.
+    in epsilon, even if several threads charge it. There is no refund.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -163,7 +163,7 @@ class Account:
         self._budget = budget
         self._charges: list[Charge] = []
         self._lock = Lock()
-        self.turn = RLock()  # held by the thread whose question is being answered
+        self.lock = RLock()  # held by the thread whose question is being answered
 
     @property
     def budget(self) -> Budget:
@@ -191,8 +191,8 @@ class Account:
         A request that overshoots by a rounding error (a billionth of the budget) gets exactly what is left.
 
         Raises:
-            SettingError: when the amount is not positive.
-            BudgetExceeded: when it is more than what is left.
+            SettingError: if the amount is not positive.
+            BudgetExceeded: if it is more than what is left.
         """
         if isinstance(amount, bool) or not isinstance(amount, Real) or not 0 < amount < math.inf:
             raise SettingError("a share of the budget must be a positive, finite number")
@@ -208,7 +208,7 @@ class Account:
         """Accept these charges together, or none of them.
 
         Raises:
-            BudgetExceeded: when rho, delta or epsilon would pass the budget, or a charge gives something back.
+            BudgetExceeded: if rho, delta or epsilon would exceed the budget, or a charge is negative.
         """
         charges = tuple(charges)
         if any(min(charge.rho, charge.delta, charge.epsilon or 0) < 0 for charge in charges):  # of a forged file

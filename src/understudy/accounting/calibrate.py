@@ -1,8 +1,9 @@
-"""The privacy loss of several independent discrete Gaussian measurements, and an upper bound of their delta.
+"""Calibration of measurements fixed in advance, by the exact privacy loss of discrete Gaussian noise.
 
-One measurement with parameter sigma of a cell that one row moves by 1 has the privacy loss L = (1 - 2 X) / (2 sigma^2),
-X being the noise; losses of independent measurements add up, and delta(epsilon) = E[max(0, 1 - exp(epsilon - L))]. The
-law of the sum is computed by Fourier transforms on a grid. Everything that is not exact errs towards a larger delta:
+A measurement with parameter sigma of a cell that one row changes by 1 has the privacy loss L = (1 - 2 X) / (2 sigma^2),
+where X is the noise; losses of independent measurements add up, and delta(epsilon) = E[max(0, 1 - exp(epsilon - L))].
+The law of the sum is computed by Fourier transforms on a grid. Everything that is not exact errs towards a larger
+delta:
 
 - *Grid.* For one common sigma the losses lie on a lattice, which is the grid. Otherwise an atom of probability p and
   loss l between grid points g < g' becomes two atoms there, of the same probability in total under both neighbouring
@@ -12,8 +13,8 @@ law of the sum is computed by Fourier transforms on a grid. Everything that is n
 - *Window.* The transform is circular: mass outside the window is counted again inside it, never lost, except what lies
   above, whose probability is bounded (the discrete Gaussian is sub-Gaussian with variance proxy sigma^2) and added.
 - *Tails* of each measurement beyond a cut are bounded in the same way and added; *rounding* of the transforms likewise.
-- *Losses* themselves are rounded, and 1 - exp(epsilon - L) can be as small as that. No loss of the sum is further off
-  than a slack, so delta is taken at an epsilon that is smaller by it.
+- *Losses* themselves are rounded, and 1 - exp(epsilon - L) can be as small as their rounding. No loss of the sum errs
+  by more than a slack, so delta is computed at an epsilon that is smaller by the slack.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class LossDistribution:
 
     Args:
         sigmas: one parameter per cell that changes by 1.
-        epsilon: where `delta` will be asked; others are valid too, only less sharp.
-        delta: about what answer is expected there.
+        epsilon: the epsilon at which `delta` will be evaluated; other values are valid but less accurate.
+        delta: about the value expected there.
     """
 
     def __init__(self, sigmas: Sequence[float], epsilon: float, delta: float) -> None:
@@ -96,11 +97,11 @@ class LossDistribution:
         return masses / total, scale + math.log(total)
 
     def _reach(self, sigma: float) -> int:
-        """The range over which one measurement's noise is followed."""
+        """Return the range over which one measurement's noise is tabulated."""
         return math.ceil(self._cut * sigma) + 1
 
     def delta(self, epsilon: float) -> float:
-        """An upper bound of the delta at which the measurements together are (epsilon, delta)-DP."""
+        """Return an upper bound of the delta at which the measurements together are (epsilon, delta)-DP."""
         epsilon -= self._slack
         above = self._losses > epsilon
         losses = self._losses[above]
@@ -114,21 +115,20 @@ def _upper_share(above: NDArray[np.float64], step: float) -> NDArray[np.float64]
 
 
 # ----------------------------------------------------------------------------------------------------
-# How much noise a plan needs: discrete Gaussian measurements fixed in advance, calibrated to (epsilon, delta).
+# The noise of a plan: discrete Gaussian measurements fixed in advance, calibrated to (epsilon, delta).
 #
-# zCDP pays for not knowing what will be measured. A plan that is fixed needs less noise, because the exact privacy
-# loss of its measurements is known (`loss_distribution`). The continuous Gaussian's curve is never used: it promises
-# too much for integer noise.
+# A fixed plan needs less noise than zCDP requires, because the exact privacy loss of its measurements is known
+# (`LossDistribution`). The continuous Gaussian's curve is never used: it is too optimistic for integer noise.
 
 
 _PRECISION = 1e-6  # relative, of the sigma or epsilon returned
 _LARGEST = 1e5  # a larger sigma, or more distinct ones, would cost many seconds for the few percent gained over zCDP
 _DISTINCT = 64
-_SMALLEST = 1e-200  # a smaller delta is the sum of terms that floating point would take for nothing
+_SMALLEST = 1e-200  # a smaller delta is a sum of terms that underflow
 
 
 def spread(sigma: float, weights: Sequence[float]) -> list[float]:
-    """The noise of each measurement under a common `sigma`: sigma / w_i, the weights scaled to unit L2 norm.
+    """Return the sigma of each measurement for a common `sigma`: sigma / w_i, the weights scaled to unit L2 norm.
 
     m equal weights give sigma sqrt(m) each. Rounded up, by less than one part in 10^14.
 
@@ -143,7 +143,7 @@ def spread(sigma: float, weights: Sequence[float]) -> list[float]:
 
 
 def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, replace_one: bool = False) -> float:
-    """The smallest common sigma (to one part in 10^6) with which a plan is (epsilon, delta)-DP.
+    """Return the smallest common sigma (to one part in 10^6) with which a plan is (epsilon, delta)-DP.
 
     The plan: marginal i is measured once, with discrete Gaussian noise of parameter ``spread(sigma, weights)[i]``, so
     that the whole costs 1 / (2 sigma^2) in zCDP under add/remove.
@@ -188,7 +188,7 @@ def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool 
 
 
 def _smallest(excess: Callable[[float], float], valid: float) -> float:
-    """The smallest x known to be valid, excess(x) <= 0, searching down from `valid`; the last valid one tried is kept.
+    """Return the smallest x found with excess(x) <= 0, searching down from `valid`.
 
     Regula falsi on log(x) in the manner of Illinois. Each step aims a little past the estimate, so that both ends of
     the bracket close in on it.
@@ -237,7 +237,7 @@ def _by_zcdp(shape: Sequence[float], rho: float, replace_one: bool) -> float:
 
 
 def too_much(sigmas: Sequence[float]) -> bool:
-    """Whether measurements are too many of a kind for the exact curve, so that zCDP serves."""
+    """Return whether the exact curve would take too long for these measurements, so that zCDP is used."""
     return max(sigmas) > _LARGEST or len(set(sigmas)) > _DISTINCT
 
 
@@ -251,10 +251,10 @@ def _check_delta(delta: float) -> None:
 
 
 def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
-    """Whether the exact curve applies: an (epsilon, delta) budget, all of it free, and one row per unit.
+    """Return whether the exact curve applies: an unspent (epsilon, delta) budget, and one row per unit.
 
-    With more rows per unit the worst way to spread them over cells is not known, and zCDP serves. A budget stated as
-    rho promises rho-zCDP, of which its epsilon is only a consequence: the curve would spend more rho than was given.
+    With several rows per unit, the worst distribution of them over cells is not known, and zCDP is used. A budget
+    stated as rho promises rho-zCDP; the curve would meet the epsilon that follows from it but spend more rho.
     """
     stated = budget.proof == "zcdp" and budget.epsilon is not None and budget.delta is not None
     return stated and not budget.rho_stated and not budget.discovery_delta and neighbours.max_rows == 1

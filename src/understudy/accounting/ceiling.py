@@ -1,8 +1,8 @@
-"""What a guarantee allows an attacker at most: true positives by false positives, and the area under that curve.
+"""The largest ROC curve that a guarantee allows an attacker, and the area under it.
 
-An attacker who must tell two neighbouring tables apart and is right about the one with a share T of runs, while wrong
-about the other in a share f of them, has T <= exp(epsilon) f + delta for every (epsilon, delta) that the guarantee
-implies, and 1 - f <= exp(epsilon) (1 - T) + delta. The ceiling is the smallest T over all of these.
+An attacker distinguishes two neighbouring tables with a share T of true positives and a share f of false positives.
+For every (epsilon, delta) that the guarantee implies, T <= exp(epsilon) f + delta and
+1 - f <= exp(epsilon) (1 - T) + delta. The ceiling is the largest T that satisfies all of these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ceiling:
 
     Attributes:
         epsilons: points of the privacy curve.
-        deltas: the delta at each of them. Fewer points make a higher ceiling, never one that is too low.
+        deltas: the delta at each of them. With fewer points the ceiling is higher, never too low.
 
     >>> ceiling = Ceiling(np.array([1.0]), np.array([0.01]))
     >>> round(float(ceiling.power(0.01)), 4), round(ceiling.advantage, 4), round(ceiling.auc, 4)
@@ -41,7 +41,7 @@ class Ceiling:
 
     @classmethod
     def of(cls, receipt: Receipt) -> Ceiling:
-        """The ceiling of a release, from its receipt."""
+        """Return the ceiling of a release, from its receipt."""
         budget = receipt.budget
         if budget.proof == "pld":
             return cls.of_plan(budget, [c.scale for c in receipt.charges], replace_one=receipt.neighbours.replace_one)

@@ -1,4 +1,4 @@
-"""Charges as data, and the cost of each kind of noise: sigma rounded up, epsilon rounded down, the cost exact."""
+"""Charges, and the exact cost of each kind of noise."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ DISCOVERIES: tuple[What, ...] = ("type", "bounds", "bins", "values")
 """The charges that discovery makes, before the mechanism begins."""
 
 LARGEST_SCALE = 1 << 50
-"""The most noise that fits 64-bit integers; a share so small that it needs more is refused before it is paid."""
+"""The largest noise that fits 64-bit integers; a share that would need more is refused before it is charged."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What one call on the gate asked for and what it costs; every field is public.
+    """One question to the gate and its cost; every field is public.
 
     Attributes:
-        what: the call on the gate.
-        about: the cliques it was about; none of a selection.
-        noise: the law of the noise.
-        sensitivity: how far one unit moves the answer, in the norm the noise needs, as a float for reading.
-        scale: sigma of a Gaussian, scale of a Laplace, epsilon of an exponential mechanism.
+        what: the kind of question.
+        about: its cliques; empty for a selection.
+        noise: the distribution of the noise.
+        sensitivity: the sensitivity in the norm that the noise needs, as a float, for reading.
+        scale: sigma (Gaussian), scale (Laplace) or epsilon (exponential mechanism).
         rho: the exact cost in zCDP.
-        epsilon: the exact cost in pure DP, or None where the noise has none.
+        epsilon: the exact cost in pure DP; None if the noise does not give pure DP.
         delta: the exact cost in delta; 0 unless values are discovered.
-        threshold: for values: the smallest noisy count with which a value is published.
-        candidates: of a selection: how many there were, and the SHA-256 of their list. A spanning tree of 300 columns
-            chooses 299 times among up to 44,850 pairs; their names would be most of the release.
-        query: the SHA-256 of the query matrix that was answered; None where the cells themselves were counted.
+        threshold: for values, the smallest noisy count with which a value is published.
+        candidates: for a selection, the number of candidates and the SHA-256 of their list. (A spanning tree of 300
+            columns selects 299 times among up to 44,850 pairs; their names would be most of the release.)
+        query: the SHA-256 of the query matrix; None if the cells themselves were counted.
     """
 
     what: What
@@ -59,7 +59,7 @@ class Charge:
     query: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, fractions as text, so that it survives JSON exactly."""
+        """Return plain data, with fractions as text, so that JSON keeps them exactly."""
         data: dict[str, Any] = _CHARGE.dump_python(self, mode="json")
         return {name: value for name, value in data.items() if value is not None or name == "epsilon"}
 
@@ -73,7 +73,7 @@ _CHARGE = TypeAdapter(Charge)
 
 
 def gaussian_charge(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
-    """Discrete Gaussian noise for at most `share` of rho, on an answer of L2 sensitivity sqrt(`squared`).
+    """Return the charge of discrete Gaussian noise for at most `share` of rho, at L2 sensitivity sqrt(`squared`).
 
     **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
     (Canonne, Kamath and Steinke 2020, Theorem 4).
@@ -82,13 +82,13 @@ def gaussian_charge(what: What, about: tuple[Clique, ...], squared: int, *, shar
 
 
 def planned_charge(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
-    """Discrete Gaussian noise whose sigma was fixed in advance."""
+    """Return the charge of discrete Gaussian noise whose sigma was fixed in advance."""
     rho = squared / (2 * Fraction(_check_scale(sigma)) ** 2)
     return Charge(what, about, "gaussian", math.sqrt(squared), sigma, rho)
 
 
 def laplace_charge(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
-    """Discrete Laplace noise for at most `share` of epsilon, on an answer of this L1 sensitivity.
+    """Return the charge of discrete Laplace noise for at most `share` of epsilon, at this L1 sensitivity.
 
     **Privacy.** sensitivity / scale in pure DP; epsilon-DP implies epsilon^2 / 2-zCDP.
     """
@@ -98,7 +98,7 @@ def laplace_charge(what: What, about: tuple[Clique, ...], sensitivity: int, *, s
 
 
 def laplace_sd(scale: float) -> float:
-    """Standard deviation of the discrete Laplace, whose variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
+    """Return the standard deviation of the discrete Laplace: its variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
     if math.isinf(scale):
         return math.inf
     q = math.exp(-1 / scale)
@@ -106,7 +106,7 @@ def laplace_sd(scale: float) -> float:
 
 
 def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
-    """A selection by the exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
+    """Return the charge of a selection with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
 
     **Privacy.** epsilon-DP, and by its bounded range epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
     """
@@ -123,16 +123,16 @@ def _check_scale(scale: float) -> float:
 
 
 # ----------------------------------------------------------------------------------------------------
-# How one call's share of the budget is divided among cliques: public numbers only.
+# The division of one call's share of the budget among cliques, from public numbers.
 
 
 def divide(
     cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
 ) -> dict[Clique, Fraction]:
-    """Divide a share among cliques exactly, in proportion to their weights or to the squares of these.
+    """Divide a share among cliques exactly, in proportion to their weights or their squared weights.
 
     Raises:
-        SettingError: for a weight that is missing or not positive.
+        SettingError: if a weight is missing or not positive.
     """
     given = [1.0] * len(cliques) if weights is None else numbers("weight", cliques, weights)
     if min(given) <= 0:
@@ -144,10 +144,10 @@ def divide(
 
 
 def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
-    """One public number per clique.
+    """Return one public number per clique.
 
     Raises:
-        SettingError: naming the clique that has none, or one that is not finite.
+        SettingError: if a clique has no number, or one that is not finite.
     """
     if not isinstance(given, Mapping):
         raise SettingError(f"give a {what} by clique, such as {{('sex', 'age'): 2}}")
@@ -167,22 +167,21 @@ def _float(value: object) -> float:
 
 
 # ----------------------------------------------------------------------------------------------------
-# The price of telling values that occur: a noisy count and a threshold, charged in rho and in delta.
+# The charge for publishing the values of a column: noisy counts and a threshold, charged in rho and in delta.
 #
 # **Privacy.** Let one unit have at most k rows. Values that other units have too are protected by the noise: their
-# counts move by a vector of L2 norm at most k (sqrt(2) k when a unit is replaced), which costs D^2 / (2 sigma^2) in
-# rho. Values that a unit alone has, at most k of them with at most k rows each, must not be told: each passes the
-# threshold T with probability at most P(X >= T - k), so any of them does with probability at most delta = k P(X >= T -
-# k). Given that none does, the answer is distributed exactly as that of a mechanism which looks only at values that
-# both neighbouring tables have. So the answer is delta-approximate rho-zCDP; `docs/proofs/discovery.md` has the
-# proof in full.
+# counts change by a vector of L2 norm D of at most k (sqrt(2) k if a unit is replaced), which costs D^2 / (2 sigma^2)
+# in rho. Values that only one unit has, at most k of them with at most k rows each, must not be published: each passes
+# the threshold T with probability at most P(X >= T - k), so any of them does with probability at most
+# delta = k P(X >= T - k). Given that none does, the answer has the distribution of a mechanism that considers only
+# values of both neighbouring tables. So the answer is delta-approximate rho-zCDP (proof: docs/proofs/discovery.md).
 
 
 _ROOT_TWO_PI = Fraction(250662, 100000)  # below sqrt(2 pi) = 2.5066282...
 
 
 def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
-    """A number not below P(X >= t) for the discrete Gaussian of parameter sigma, and t >= 1; nearly equal in the tail.
+    """Return an upper bound of P(X >= t) for the discrete Gaussian of parameter sigma and t >= 1; tight in the tail.
 
     The sum of exp(-x^2 / 2 sigma^2) over x >= t is at most exp(-t^2 / 2 sigma^2) / (1 - exp(-t / sigma^2)), because
     (t + j)^2 >= t^2 + 2 t j; over all x it is at least sqrt(2 pi) sigma (Poisson summation), and at least 1.
@@ -202,7 +201,7 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
     """Find a threshold that costs at most `delta`, close to the smallest, and its cost.
 
     Raises:
-        SettingError: when delta is not between 0 and 1.
+        SettingError: if delta is not between 0 and 1.
     """
     if not 0 < delta < 1:
         raise SettingError("discovering values needs a part of delta: give a delta above 0")
@@ -223,10 +222,10 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
 def threshold_charge(
     about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: float | Fraction
 ) -> Charge:
-    """Publishing the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
+    """Return the charge for publishing values whose noisy count reaches a threshold: at most `share` and `delta`.
 
     Raises:
-        SettingError: when delta is no number between 0 and 1.
+        SettingError: if delta is not between 0 and 1.
     """
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
         raise SettingError("discovering values needs a part of delta: give a delta above 0 and below 1")

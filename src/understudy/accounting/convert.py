@@ -1,4 +1,4 @@
-"""Between rho-zCDP and (epsilon, delta): the improved conversion of Canonne, Kamath and Steinke (2020, corollary 13).
+"""Conversion between rho-zCDP and (epsilon, delta), by Canonne, Kamath and Steinke (2020, corollary 13).
 
 A rho-zCDP mechanism is (epsilon, delta)-DP with, for any a > 1,
 
@@ -24,7 +24,7 @@ _ROUNDING = 2.0**-46  # sixty times what the dozen operations of _log_delta can 
 
 
 def rho_of(epsilon: Number, delta: Number) -> float:
-    """The largest rho (to one part in 10^12) for which every rho-zCDP mechanism is (epsilon, delta)-DP.
+    """Return the largest rho (to one part in 10^12) for which every rho-zCDP mechanism is (epsilon, delta)-DP.
 
     Zero for delta = 0: pure differential privacy does not follow from zCDP.
 
@@ -44,7 +44,7 @@ def rho_of(epsilon: Number, delta: Number) -> float:
 
 
 def epsilon_of(rho: Number, delta: Number) -> float:
-    """The smallest epsilon (to one part in 10^12) for which every rho-zCDP mechanism is (epsilon, delta)-DP.
+    """Return the smallest epsilon (to one part in 10^12) for which every rho-zCDP mechanism is (epsilon, delta)-DP.
 
     Infinite for delta = 0, unless rho = 0.
 
@@ -59,7 +59,7 @@ def epsilon_of(rho: Number, delta: Number) -> float:
         return 0.0
     if target == -math.inf or math.isinf(number):
         return math.inf
-    upper = (number + 2 * math.sqrt(number * -target) + 1) * (1 + 2.0**-20)  # a rho of 1e40 swallows what is added
+    upper = (number + 2 * math.sqrt(number * -target) + 1) * (1 + 2.0**-20)  # for a rho of 1e40, + 1 has no effect
     if _best_log_delta(number, 0.0) <= target:
         return 0.0
     # the complement of a falling predicate: the edge's other side is the answer
@@ -67,7 +67,7 @@ def epsilon_of(rho: Number, delta: Number) -> float:
 
 
 def delta_of(rho: Number, epsilon: Number) -> float:
-    """The smallest delta known for which every rho-zCDP mechanism is (epsilon, delta)-DP, at most 1.
+    """Return the smallest known delta for which every rho-zCDP mechanism is (epsilon, delta)-DP, at most 1.
 
     >>> round(delta_of(0.1, 1), 8)
     0.00893325

@@ -16,7 +16,7 @@ _DIGITS = 6
 
 
 def float_below(value: Fraction) -> float:
-    """The largest finite float that is not above `value`."""
+    """Return the largest finite float that is not above `value`."""
     try:
         guess = float(value)
     except OverflowError:
@@ -25,25 +25,25 @@ def float_below(value: Fraction) -> float:
 
 
 def float_above(value: Fraction) -> float:
-    """The smallest float that is not below `value`; infinity where none is large enough."""
+    """Return the smallest float that is not below `value`; infinity if none is large enough."""
     return 0.0 - float_below(-value) if value <= sys.float_info.max else math.inf
 
 
 def exact_of(number: float | Fraction) -> Fraction:
-    """The number as a fraction: whole numbers and fractions as they are, of whatever library, others by their float."""
+    """Return the number as a fraction: whole numbers and fractions of any library exactly, others by their float."""
     if isinstance(number, Rational):  # numpy's integers would stay 64-bit ones inside a fraction, and overflow
         return Fraction(int(number.numerator), int(number.denominator))
     return Fraction(float(number))
 
 
 def sqrt_above(square: Fraction) -> float:
-    """A float just not below the square root: a sigma rounded so costs no more than its share."""
+    """Return the square root, rounded up: a sigma rounded up costs no more than its share."""
     root, unit = _root(square)
     return float_above(Fraction(root) * unit if (root * unit) ** 2 == square else (root + 1) * unit)
 
 
 def sqrt_below(square: Fraction) -> float:
-    """A float just not above the square root: an epsilon rounded so costs no more than its share."""
+    """Return the square root, rounded down: an epsilon rounded down costs no more than its share."""
     root, unit = _root(square)
     return float_below(root * unit)
 
@@ -70,10 +70,10 @@ def upwards(value: float) -> str:
 
 
 def fraction_of(text: str) -> Fraction:
-    """The fraction that `str` wrote. Nothing else is read: "1e999999999" in a forged file would never finish.
+    """Read a fraction as `str` writes it. Other forms are refused: "1e999999999" in a forged file would never finish.
 
     Raises:
-        ValueError: when the text is not a whole number or a quotient of two.
+        ValueError: if the text is not a whole number or a quotient of two.
     """
     if not isinstance(text, str) or len(text) > 1 << 16 or not re.fullmatch(r"-?[0-9]+(/[1-9][0-9]*)?", text):
         raise ValueError("not a fraction")
@@ -86,7 +86,7 @@ Exact: TypeAlias = Annotated[Fraction, BeforeValidator(fraction_of), PlainSerial
 
 
 def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
-    """Integers with lower <= exp(-x) 2^bits <= upper, a few units apart, for rational x >= 0.
+    """Return integers with lower <= exp(-x) 2^bits <= upper, a few units apart, for rational x >= 0.
 
     A real number r in [0, 1] is enclosed at `bits` binary places by two integers with lower <= r 2^bits <= upper. Only
     integers are used, so that every bound below is a theorem and not an estimate.

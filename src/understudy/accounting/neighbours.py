@@ -47,7 +47,7 @@ class Neighbours:
     """The neighbour relation of a run.
 
     Attributes:
-        unit: the unit column, or None when each row is a unit.
+        unit: the unit column, or None if each row is a unit.
         max_rows: k, the most rows of one unit that are kept.
         replace_one: whether the number of rows is public, so that neighbours replace a unit instead of adding one.
     """

@@ -35,17 +35,17 @@ class Receipt:
     """The account of a run's privacy; part of the release, all of it public.
 
     Attributes:
-        budget: what the run was allowed, with the guarantee it stands for.
-        charges: every payment, exact.
+        budget: the run's budget and guarantee.
+        charges: every charge, exact.
         neighbours: who is protected, and the neighbour relation.
         facts: the origin of each column's facts: public, reviewed or discovered.
         noise: which sampler drew the noise.
-        insecure: True when the run used seeded noise for a test; such a release protects nobody.
-        rehearsal: True when the rows were made from the schema alone; such a release is about nobody.
-        mechanism: the mechanism, and why it was chosen where the choice was left to understudy.
+        insecure: True if the run used seeded noise for a test; such a release protects nobody.
+        rehearsal: True if the rows were made from the schema alone; such a release is about nobody.
+        mechanism: the mechanism, and the reason if `auto` chose it.
 
-    **Guarantees.** The release satisfies the budget's (epsilon, delta) whatever the adaptive choices made on the way:
-    the filter bounds the charges by the budget, and the stated guarantee is the budget's, not the possibly smaller sum.
+    **Guarantees.** The release satisfies the budget's (epsilon, delta) for any adaptive choices of the mechanism: the
+    filter bounds the charges by the budget. The stated guarantee is the budget's, not the possibly smaller sum.
     """
 
     budget: Budget
@@ -158,8 +158,8 @@ class Receipt:
         """Read the result of `to_dict`.
 
         Raises:
-            BudgetExceeded: when its charges pass its budget: no run wrote that.
-            InputError: when something is missing or is not what it should be.
+            BudgetExceeded: if the charges exceed the budget, which no run writes.
+            InputError: if something is missing or has the wrong type.
         """
         try:
             made = _RECEIPT.validate_python(data)

@@ -38,7 +38,7 @@ class CodebookLine:
         value: the value in the files, or the range that values are drawn from.
         label: its meaning.
         missing: the reason, for a code that means "missing".
-        estimate: how many rows have it, by the model; None where it was merged with others.
+        estimate: how many rows have it, by the model; None if it was merged with others.
         remark: a warning, if any.
     """
 
@@ -58,7 +58,7 @@ class DescribedColumn:
         title: its meaning, in a few words.
         type: its type.
         origin: the source of its declared facts.
-        noise: the standard deviation of the noise on each count, in rows; None where it was not measured alone.
+        noise: the standard deviation of the noise on each count, in rows; None if it was not measured alone.
         notes: further remarks.
         lines: its values.
     """

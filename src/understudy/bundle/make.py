@@ -88,8 +88,8 @@ def make_bundle(
 
     Raises:
         SettingError: for an unknown format, or a column `synthetic` that exists already.
-        OutputError: when the folder is not empty or cannot be written; nothing is left behind then.
-        InputError: when something has to be installed first.
+        OutputError: if the folder is not empty or cannot be written; nothing is left behind then.
+        InputError: if something has to be installed first.
     """
     wanted = _Options(_check_formats(formats, replicates), rows, _choose_seed(seed), mark, replicates, progress)
     _check_folder(folder)
@@ -214,17 +214,9 @@ def _write_replicates(folder: Path, release: Release, rows: int, wanted: _Option
 
     folder.mkdir()
     count = wanted.replicates
-    for number, table in enumerate(make_replicates(release, count, rows=rows, seed=wanted.seed), 1):
+    for number, table in enumerate(make_replicates(release, count, rows=rows, seed=wanted.seed, as_="arrow"), 1):
         wanted.report(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
-        write_parquet(_to_arrow(table), folder / f"rows-{number:03}.parquet", release)
-
-
-def _to_arrow(table: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(table, pa.Table):
-        return table
-    return table.to_arrow() if hasattr(table, "to_arrow") else pa.Table.from_pandas(table, preserve_index=False)
+        write_parquet(table, folder / f"rows-{number:03}.parquet", release)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ def sample_table(release: Release, rows: int | None, seed: int, *, mark: bool, a
     **Privacy.** Post-processing.
 
     Raises:
-        SettingError: when a column `synthetic` exists already.
+        SettingError: if a column `synthetic` exists already.
     """
     import pyarrow as pa
 
@@ -170,7 +170,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
     durations become seconds.
 
     Raises:
-        OutputError: when the file cannot be written.
+        OutputError: if the file cannot be written.
     """
     import pyreadstat
 
@@ -256,7 +256,7 @@ def _to_series(column: Any) -> Any:
         return pd.Series(words[np.asarray(pc.fill_null(coded.indices, len(words) - 1))], dtype=object)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    elif pa.types.is_duration(column.type):
+    elif pa.types.is_duration(column.type) or pa.types.is_time(column.type):
         column = pc.divide(column.cast(pa.int64()).cast(pa.float64()), _PER_SECOND[column.type.unit])
     return column.to_pandas(date_as_object=True)
 

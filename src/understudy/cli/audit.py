@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.cli.console import Json, Quiet, check_new_file, print_result, show_progress
-from understudy.cli.run import parse_settings
+from understudy.cli.run import Settings, parse_settings
 from understudy.errors import SettingError
 from understudy.files import write_text
 
@@ -26,9 +26,7 @@ def audit(
         float | None, typer.Option(help="Default: 1e-2, as rare events take many runs to be seen; 0 is pure DP.")
     ] = None,
     rho: Annotated[float | None, typer.Option(help="The claim in zCDP, instead of epsilon.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
-    ] = None,
+    setting: Settings = None,
     minutes: Annotated[float, typer.Option(help="About how long the runs may take, all mechanisms together.")] = 10.0,
     pairs: Annotated[int | None, typer.Option(min=10, help="Pairs of runs of each mechanism, instead.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
@@ -36,6 +34,10 @@ def audit(
     rows_public: Annotated[
         bool, typer.Option("--rows-public", help="The number of rows is public: neighbours replace a unit.")
     ] = False,
+    tables: Annotated[
+        str | None,
+        typer.Option(help="lone, tie, crowd, link or parity. Default: the tables on which answers differ most."),
+    ] = None,
     one_run: Annotated[
         bool, typer.Option("--one-run", help="A single run with many canaries, for slow mechanisms.")
     ] = False,
@@ -63,8 +65,8 @@ def audit(
             raise SettingError(f"mechanism {name!r} is unknown; the choices are {choices}")
     if setting and len(names) > 1:
         raise SettingError("--set belongs to one mechanism; name only that one")
-    if one_run and (output is not None or pairs is not None or max_rows > 1 or rows_public):
-        raise SettingError("--one-run has no plot, no pairs, and units of one row; leave those options out")
+    if one_run and (output is not None or pairs is not None or tables or max_rows > 1 or rows_public):
+        raise SettingError("--one-run has no plot, no pairs of tables, and units of one row; leave those options out")
     if output is not None:
         if output.suffix != ".html":
             raise SettingError("--output: the page is an .html file; give it that ending")
@@ -72,7 +74,7 @@ def audit(
     given = {"epsilon": epsilon, "delta": delta, "rho": rho, "confidence": confidence, **parse_settings(setting or [])}
     if not one_run:
         given |= {"pairs": pairs, "minutes": minutes / len(names), "jobs": jobs or os.cpu_count() or 1}
-        given |= {"max_rows": max_rows, "rows_public": rows_public}
+        given |= {"max_rows": max_rows, "rows_public": rows_public, "tables": tables}
     found, left = _run(names, given, one_run=one_run, silent=quiet or as_json, refuse=bool(mechanism))
     if output is not None and found:
         from understudy.testing.page import audit_page

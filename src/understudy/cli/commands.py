@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli import audit, demo, evaluate, ledger, plan, release, run, schema
+from understudy.cli import audit, compare, demo, evaluate, ledger, plan, release, run, schema
 from understudy.cli.console import CommandGroup
 
 app = typer.Typer(
@@ -58,6 +58,7 @@ app.command()(run.resume)
 app.command()(run.runs)
 app.command()(run.mechanisms)
 app.command()(evaluate.evaluate)
+app.command()(compare.compare)
 app.command()(evaluate.attack)
 app.command()(evaluate.report)
 app.command()(release.bundle)

@@ -15,7 +15,7 @@ import secrets
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -116,7 +116,7 @@ def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as
     """Print the result of a command: `data` as one JSON object, or `words`, or nothing.
 
     Raises:
-        OutputError: when it cannot be written, as into a file on a full disk.
+        OutputError: if it cannot be written, as into a file on a full disk.
     """
     text = json.dumps(data, indent=2) if as_json else "" if quiet else words.rstrip()
     if not text or sys.stdout is None:  # None: started without a standard output
@@ -134,7 +134,7 @@ def parse_value(name: str, text: str) -> Any:
     """Parse the value of `--set NAME=TEXT`, written as YAML.
 
     Raises:
-        SettingError: when it is no YAML.
+        SettingError: if it is no YAML.
     """
     import yaml
 
@@ -144,6 +144,24 @@ def parse_value(name: str, text: str) -> Any:
         return read_yaml(text)
     except yaml.YAMLError:
         raise SettingError(f"--set {name}: the value cannot be read; write a number, a word or [a, b]") from None
+
+
+def parse_numbers(option: str, text: str) -> list[float]:
+    """Parse a list of numbers such as ``0.5,1,2``.
+
+    Raises:
+        SettingError: naming the option.
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SettingError(f"{option} takes numbers, for example {option} 0.5,1,2") from None
+
+
+def align_columns(table: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of text in which every column of a table is as wide as its widest cell."""
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def refuse_password(address: str) -> None:

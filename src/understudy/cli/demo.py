@@ -32,7 +32,7 @@ def demo(
 
     The table has 20,190 rows of the RAND health insurance experiment.
     """
-    from understudy.run.road import synthesize
+    from understudy.run.pipeline import synthesize
     from understudy.schema import Schema
     from understudy.sink.files import write_rows
 

@@ -1,4 +1,4 @@
-"""`evaluate`, `attack` and `report`: judge a stand-in. Results computed from real rows are custodian-only."""
+"""`evaluate`, `attack` and `report`: evaluate a release. Results computed from real rows are custodian-only."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from understudy.cli.console import (
 from understudy.errors import SettingError
 from understudy.files import write_text
 
+MetricSettings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
+]
 WARNING = (
     "For the custodian only: these scores are computed from real rows and are not differentially private. Do not "
     "publish them, or choose among releases by them: the guarantee does not cover it."
@@ -28,14 +31,14 @@ WARNING = (
 
 def evaluate(
     real: Annotated[str, typer.Argument(help="The sensitive table: a file, folder, 'pattern' or database URL.")],
-    synthetic: Annotated[str, typer.Argument(help="The synthetic table, with the same columns.")],
+    synthetic: Annotated[
+        list[str], typer.Argument(help="The synthetic table, with the same columns; of several, scores are averaged.")
+    ],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default: all.")
     ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
-    ] = None,
+    setting: MetricSettings = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     output: Annotated[
@@ -52,7 +55,8 @@ def evaluate(
     from understudy.schema.custodian import mark_path
 
     refuse_password(real)
-    refuse_password(synthetic)
+    for table in synthetic:
+        refuse_password(table)
     path = None if output is None else mark_path(output)
     if path is not None:
         check_new_file(path, force=True)
@@ -134,8 +138,8 @@ def attack(
 ) -> None:
     """Attack a release as a test; for the custodian only.
 
-    Runs the mechanism again on parts of the real table, in memory, and attacks these runs; nothing is charged because
-    nothing of them leaves. Example:
+    Runs the mechanism again on parts of the real table, in memory, and attacks these runs; nothing is
+    charged, because these runs are not released. Example:
 
     understudy attack people.release --real people.csv -o attacks.json
     """
@@ -194,11 +198,9 @@ def report(
     secret: Secrets = None,
     minutes: Minutes = 1.0,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
-    ] = None,
+    setting: MetricSettings = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Compute the scores from more rows, values and tables; takes minutes.")
+        bool, typer.Option("--full", help="Compute the scores from more rows, values and marginals; takes minutes.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random draws in a comparison.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,

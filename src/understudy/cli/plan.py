@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.console import Json, print_result
+from understudy.cli.console import Json, align_columns, parse_numbers, print_result
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def plan(
     made = make_plan(
         Schema.load(schema),
         people=None if people is None else _people(people),
-        epsilons=None if epsilon is None else _numbers(epsilon),
+        epsilons=None if epsilon is None else parse_numbers("--epsilon", epsilon),
         delta=delta,
         mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
         accuracy=None if accuracy is None else Accuracy.parse(accuracy),
@@ -67,13 +67,6 @@ def _people(text: str) -> int:
     if not digits.isdigit():
         raise SettingError("--people takes a number, for example --people ~20000")
     return int(digits)
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise SettingError("--epsilon takes numbers, for example --epsilon 0.5,1,2") from None
 
 
 def _words(made: Plan) -> str:
@@ -105,8 +98,7 @@ def _needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | No
 
 
 def _aligned(table: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
+    return [f"  {line}" for line in align_columns(table)]
 
 
 _NOTES = (

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from understudy.bounds import Bound
     from understudy.schema import Dialect
 
+ReleaseFile = Annotated[Path, typer.Argument(help="A release file.")]
+Rows = Annotated[int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")]
+
 
 def sample(
-    release: Annotated[Path, typer.Argument(help="A release file.")],
-    rows: Annotated[
-        int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")
-    ] = None,
+    release: ReleaseFile,
+    rows: Rows = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
     output: Annotated[
         str,
@@ -95,7 +96,7 @@ def sample(
 
 
 def inspect(
-    release: Annotated[Path, typer.Argument(help="A release file.")],
+    release: ReleaseFile,
     as_json: Json = False,
 ) -> None:
     """Show a release: its receipt, its measurements and their noise."""
@@ -158,7 +159,7 @@ Confidence = Annotated[float, typer.Option(help="Probability with which the resu
 
 
 def answer(
-    release: Annotated[Path, typer.Argument(help="A release file.")],
+    release: ReleaseFile,
     query: Annotated[str, typer.Argument(help='Conditions that must all hold: "sex=F, age=30..40, city=Bonn|Ulm".')],
     confidence: Confidence = 0.95,
     share: Annotated[bool, typer.Option("--share", help="Answer with a share of the rows instead of a count.")] = False,
@@ -188,7 +189,7 @@ def answer(
 
 
 def bounds(
-    release: Annotated[Path, typer.Argument(help="A release file.")],
+    release: ReleaseFile,
     workload: Annotated[
         str | None,
         typer.Option(help="Which marginals: all-2way, target:COLUMN or a .yaml file; default: the release's own."),
@@ -228,7 +229,7 @@ def _format_bound(bound: Bound) -> str:
 
 
 def infer(
-    release: Annotated[Path, typer.Argument(help="A release file.")],
+    release: ReleaseFile,
     statistic: Annotated[
         str,
         typer.Argument(
@@ -248,7 +249,7 @@ def infer(
     where: Annotated[str | None, typer.Option(help='Only rows that satisfy conditions: "sex=F, age=30..40".')] = None,
     assume: Annotated[
         float | None,
-        typer.Option(help="The strongest correlation that was missed between columns not measured together."),
+        typer.Option(help="A correlation that may have been missed between columns not measured together."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -276,11 +277,9 @@ def infer(
 
 
 def bundle(
-    release: Annotated[Path, typer.Argument(help="A release file.")],
+    release: ReleaseFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; must be new or empty.")],
-    rows: Annotated[
-        int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")
-    ] = None,
+    rows: Rows = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
     formats: Annotated[
         str, typer.Option("--format", help="Any of csv, parquet, dta (Stata), sav (SPSS).")

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from understudy.run import Outcome
 
 
+MechanismName = Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
+]
+Quality = Annotated[
+    str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about a large delta.")]
 
 _WORDS = {
@@ -42,20 +49,18 @@ def synthesize(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
     delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    mechanism: MechanismName = "auto",
     paper: Annotated[
         bool, typer.Option("--paper", help="Run the mechanism as published; --set still changes a setting.")
     ] = False,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
-    ] = None,
+    setting: Settings = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="A,B[:WEIGHT]", help="A clique that is always measured, with a weight; repeatable."),
     ] = None,
     public: Annotated[
         Path | None,
-        typer.Option(help="A table like it that you declare public; choosing whether to use it costs 4 %."),
+        typer.Option(help="A similar table that you declare public; testing whether it helps costs 4 %."),
     ] = None,
     workload: Annotated[
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
@@ -66,16 +71,15 @@ def synthesize(
     rows: Annotated[
         int | None, typer.Option(help="Default number of rows of `sample`; published, so do not give the exact count.")
     ] = None,
-    quality: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
-    ] = None,
+    quality: Quality = None,
     discovery_share: Annotated[
         float, typer.Option(help="Share of the budget for facts that the schema leaves to discovery.")
     ] = 0.1,
     dataset: Annotated[str | None, typer.Option(help="Name in the ledger; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
     query: Annotated[
-        Path | None, typer.Option(metavar="FILE.sql", help="A SELECT to read instead of a table; files are `data`.")
+        Path | None,
+        typer.Option(metavar="FILE.sql", help="A SELECT instead of a table; of files, from `data`."),
     ] = None,
     temp_dir: Annotated[
         Path | None, typer.Option(help="Folder for temporary files of database engines; they are removed at the end.")
@@ -93,8 +97,8 @@ def synthesize(
 
     understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
     """
-    from understudy.run.road import dataset_name
-    from understudy.run.road import synthesize as make_release
+    from understudy.run.pipeline import dataset_name
+    from understudy.run.pipeline import synthesize as make_release
     from understudy.source.place import read_query
 
     refuse_password(data)
@@ -128,9 +132,7 @@ def synthesize(
 def run(
     file: Annotated[Path, typer.Argument(help="The run file (YAML): data, schema, budget, mechanism, outputs.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")],
-    quality: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
-    ] = None,
+    quality: Quality = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Rehearse on rows made from the schema; costs nothing.")
     ] = False,
@@ -192,7 +194,7 @@ def rehearse(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
     epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Together with epsilon.")] = 1e-9,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    mechanism: MechanismName = "auto",
     rows: Annotated[
         int | None,
         typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 with discovery)."),
@@ -229,7 +231,7 @@ def resume(
     from understudy.ledger import Ledger
     from understudy.run import run as run_file
     from understudy.run.folder import find_run_file
-    from understudy.run.road import resume as resume_run
+    from understudy.run.pipeline import resume as resume_run
 
     book = Ledger(ledger)
     known = book.find(run)

@@ -1,7 +1,7 @@
-"""The only door to private counts: `PrivateTable` charges first, then reads, adds exact noise or selects, and answers.
+"""The gate to private counts: `PrivateTable` charges the budget, then reads rows, adds exact noise or selects.
 
-`table` the door itself; `selection` the exponential mechanism and its scores; `noise` integer noise drawn exactly;
-`randomness` the cryptographic generator under both.
+`table`: the gate. `selection`: the exponential mechanism and its scores. `noise`: exact integer noise. `randomness`:
+the cryptographic generator.
 """
 
 from understudy.gate.table import Allocation, PrivateTable, Selection

@@ -1,10 +1,10 @@
 """Exact sampling by inversion: distribution functions in wide fixed point, and tables of their leading 64 bits.
 
-A `Law` encloses its distribution function F at any precision asked for. A `Table` keeps, for each value x, the integer
+A `Law` encloses its distribution function F at any requested precision. A `Table` keeps, for each value x, the integer
 T[x] with T[x] <= 2^64 F(x) <= T[x] + 1. A uniform number U is drawn bit by bit, 64 bits u first; the sample is the x
-with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] leaves it open, and
-then `settle` draws more bits of U and encloses F more closely until it is decided. Nothing is ever rounded,
-so the law of the sample is exactly the law asked for, tails included. The proof is in docs/proofs/exact-noise.md.
+with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] is undecided, and
+then `settle` draws more bits of U and encloses F more closely until the sample is decided. Nothing is rounded, so the
+sample has exactly the requested distribution, tails included. The proof is in docs/proofs/exact-noise.md.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Enclosure:
 
 
 class Law(Protocol):
-    """A distribution on the integers whose distribution function can be enclosed as closely as one likes."""
+    """A distribution on the integers whose distribution function can be enclosed at any precision."""
 
     def enclose(self, bits: int) -> Enclosure:
-        """F over a range of values, aiming at an error and a mass outside below 2^-bits.
+        """Enclose F over a range of values, with an error and a mass outside of about 2^-bits.
 
-        Only `Enclosure.error` is relied on: if the aim is missed, more bits are asked for.
+        Callers rely on `Enclosure.error` only, and request more bits if it is too large.
         """
         ...
 
@@ -138,7 +138,7 @@ class Table:
 
     @cached_property
     def _guide(self) -> NDArray[np.int32]:
-        """The value for each pattern of leading bits that decides it alone, else `_OPEN`."""
+        """The value for each pattern of leading bits that determines it, else `_OPEN`."""
         shift = np.uint64(64 - _GUIDE_BITS)
         low = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << shift
         high = low | np.uint64((1 << int(shift)) - 1)
@@ -147,7 +147,7 @@ class Table:
         return np.where(same, at + self.first, _OPEN).astype(np.int32)
 
     def draw(self, size: int, stream: Stream) -> NDArray[np.int64]:
-        """`size` independent draws from exactly the law."""
+        """Return `size` independent draws from exactly the law."""
         if self.width != 64 or size < _GUIDE_FROM:
             return self._search(stream.words(size) >> np.uint64(64 - self.width), stream)
         out = np.empty(size, dtype=np.int64)
@@ -208,12 +208,12 @@ def settle(law: Law, first: int, width: int, stream: Stream) -> int:
 
 @lru_cache(maxsize=32)
 def table(law: Law) -> Table:
-    """The table of a law; the 32 used last are kept."""
+    """Return the table of a law; the 32 most recently used are cached."""
     return Table(law)
 
 
 # ----------------------------------------------------------------------------------------------------
-# Exact sampling by rejection, many draws at a time, where a table would be too large.
+# Exact sampling by rejection, many draws at a time, for laws whose table would be too large.
 #
 # The discrete Gaussian sampler is Canonne, Kamath and Steinke's (2020, algorithm 3): propose from a discrete Laplace
 # law, accept with probability exp(-gamma). The discrete Laplace magnitude is U + M V with V geometric and U in [0, M)
@@ -232,10 +232,10 @@ _LARGEST_PROPOSAL = 1 << 62
 def run_trials(
     gamma: NDArray[np.float64], exact: Callable[[int], Fraction], stream: Stream, margin: float = MARGIN
 ) -> NDArray[np.bool_]:
-    """One trial for each gamma: True with probability exactly exp(-exact(i)).
+    """Run one trial for each gamma: True with probability exactly exp(-exact(i)).
 
     Args:
-        gamma: the exponents in floating point, as near to the exact ones as the module's docstring says.
+        gamma: the exponents in floating point, as close to the exact ones as stated above.
         exact: the i-th exponent as a rational number.
         stream: where the bits come from.
         margin: distance within which floating point does not decide. Tests widen it to force the exact path.
@@ -260,7 +260,7 @@ def _below(bound: int, size: int, stream: Stream) -> NDArray[np.int64]:
 
 
 def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDArray[np.int64]:
-    """About 0.6 x `size` draws of the discrete Laplace law."""
+    """Return about 0.6 x `size` draws of the discrete Laplace law."""
     unit = -(-scale.numerator // scale.denominator)
     uniform = _below(unit, size, stream)
     low = uniform[run_trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
@@ -275,7 +275,7 @@ def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDA
 
 
 def _collect(size: int, draw: Callable[[int], NDArray[np.int64]], rate: float) -> NDArray[np.int64]:
-    """The first `size` of the independent draws that `draw` makes from a number of proposals it is given."""
+    """Return `size` independent draws; `draw` makes some of them from a given number of proposals."""
     parts: list[NDArray[np.int64]] = []
     missing = size
     while missing > 0:
@@ -305,7 +305,7 @@ def gaussian_by_rejection(sigma: Fraction, size: int, stream: Stream, margin: fl
 
 
 def below_exp_neg(x: Fraction, first: int, width: int, stream: Stream) -> bool:
-    """Whether a uniform U < exp(-x), where `first` holds U's first `width` bits; more bits are drawn as needed.
+    """Return whether a uniform U < exp(-x), where `first` holds U's first `width` bits; more bits are drawn as needed.
 
     **Guarantees.** Given uniform first bits, True with probability exactly exp(-x).
     """
@@ -321,11 +321,10 @@ def below_exp_neg(x: Fraction, first: int, width: int, stream: Stream) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------
-# Integer noise, exact and fast: the discrete Gaussian and the discrete Laplace law.
+# Integer noise: the discrete Gaussian and the discrete Laplace.
 #
-# Small parameters invert a table of the distribution function (`tables`), large ones use rejection (`rejection`). Both
-# are exact: no draw is rounded, truncated or approximated. Which one is used depends on the parameter and the number
-# of draws alone.
+# Small parameters invert a table of the distribution function, large ones use rejection. Both are exact: no draw is
+# rounded, truncated or approximated. Which one is used depends only on the parameter and the number of draws.
 
 
 Parameter: TypeAlias = float | int | Fraction
@@ -337,10 +336,10 @@ _LARGE_TABLE = 1 << 15  # entries beyond which rejection is about as fast, and n
 
 
 def discrete_gaussian(sigma: Parameter, size: Shape) -> NDArray[np.int64]:
-    """Independent draws of the discrete Gaussian: x with probability proportional to exp(-x^2 / (2 sigma^2)).
+    """Draw from the discrete Gaussian: x has probability proportional to exp(-x^2 / (2 sigma^2)).
 
-    **Guarantees.** The law is exact for the rational number that `sigma` is (a float stands for its binary value), the
-    bits come from `understudy.gate.randomness` and cannot be seeded. Added to an integer query of L2
+    **Guarantees.** The distribution is exact for the rational number `sigma` (a float stands for its binary value).
+    Random bits come from `understudy.gate.randomness` and cannot be seeded. Added to an integer query of L2
     sensitivity D, the noise is D^2 / (2 sigma^2)-zCDP.
 
     Args:
@@ -359,7 +358,7 @@ def discrete_gaussian(sigma: Parameter, size: Shape) -> NDArray[np.int64]:
 
 
 def discrete_laplace(scale: Parameter, size: Shape) -> NDArray[np.int64]:
-    """Independent draws of the discrete Laplace law: x with probability proportional to exp(-|x| / scale).
+    """Draw from the discrete Laplace distribution: x has probability proportional to exp(-|x| / scale).
 
     **Guarantees.** Exact and unseeded like `discrete_gaussian`. Added to an integer query of L1 sensitivity D, the
     noise is pure (D / scale)-DP.
@@ -380,7 +379,7 @@ def discrete_laplace(scale: Parameter, size: Shape) -> NDArray[np.int64]:
 
 
 class Noise(Protocol):
-    """A source of integer noise with the two laws that privacy accounting knows."""
+    """A sampler of integer noise from the two distributions that privacy accounting supports."""
 
     def gaussian(self, sigma: Parameter, size: Shape) -> NDArray[np.int64]:
         """Draws of the discrete Gaussian of parameter `sigma`."""
@@ -427,7 +426,7 @@ NOISES: dict[str, Noise] = {"exact": _Exact(), "opendp": _OpenDP()}
 
 
 def _tabulate(entries: Fraction, count: int) -> bool:
-    """Whether a table of about `entries` entries costs less than `count` draws by rejection."""
+    """Return whether a table of about `entries` entries costs less than `count` draws by rejection."""
     return entries <= _SMALL_TABLE or (entries <= _LARGE_TABLE and 8 * entries <= count)
 
 
@@ -441,7 +440,7 @@ def _parameter(name: str, value: Parameter) -> Fraction:
 
 
 def _as_float(name: str, value: Parameter) -> float:
-    """The parameter for a library that takes floats, never smaller than asked for."""
+    """Return the parameter as a float, never smaller than given, for a library that takes floats."""
     exact = _parameter(name, value)
     number = float(exact)
     return number if Fraction(number) >= exact else math.nextafter(number, math.inf)
@@ -458,7 +457,7 @@ def get_noise(noise: str | Noise) -> Noise:
     """Return a sampler by its name, or the given one.
 
     Raises:
-        SettingError: listing the names.
+        SettingError: if the name is unknown; the message lists the names.
     """
     if not isinstance(noise, str):
         return noise

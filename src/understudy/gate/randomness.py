@@ -1,10 +1,10 @@
-"""The random bits behind all private noise: AES-256 in counter mode, keyed by the operating system.
+"""Random bits for all private noise: AES-256 in counter mode, keyed by the operating system.
 
 **Privacy.** There is no seed: every thread and every process draws from a stream of its own, keyed with 256 bits from
 `os.urandom`, and a forked child never repeats its parent's bits. Every refill of 64 KiB
 starts at a counter of 128 new bits from `os.urandom`, so that copies of a process (a cloned or restored virtual
-machine) go apart at their next refill. The one exception is `insecure`, the test mode behind `understudy.testing`,
-which whoever writes a receipt or a book detects with `is_insecure`.
+machine) diverge at their next refill. The one exception is `insecure`, the test mode of `understudy.testing`; receipts
+and the ledger detect it with `is_insecure`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-_BLOCK_WORDS = 1 << 13  # 64 KiB: a refill costs microseconds, and a short request almost never pays for one
+_BLOCK_WORDS = 1 << 13  # 64 KiB: a refill takes microseconds, and a short request rarely needs one
 _ZEROS = memoryview(bytes(8 * _BLOCK_WORDS))
 _REKEY_WORDS = 1 << 38  # 2^25 refills: that two of them share a counter has a probability below 2^-60
 
 
 class Stream:
-    """An endless stream of uniform bits. Use one stream from one thread only; `stream` sees to that.
+    """An endless stream of uniform bits, for one thread; `stream` returns that of the current thread.
 
     **Guarantees.** Bits are AES-256-CTR output under a key from `os.urandom`, re-keyed in a forked child and after
-    2^38 words; each refill starts at a counter from `os.urandom`. No block of the cipher is handed out twice.
+    2^38 words; each refill starts at a counter from `os.urandom`. No block of the cipher is used twice.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Stream:
         return np.frombuffer(self._cipher.update(zeros), dtype=np.uint64)
 
     def words(self, n: int) -> NDArray[np.uint64]:
-        """The next `n` independent, uniform 64-bit words (a read-only array)."""
+        """Return the next `n` independent, uniform 64-bit words, as a read-only array."""
         if self._pid != os.getpid() or self._drawn > _REKEY_WORDS:
             self._rekey()
         self._drawn += n
@@ -70,7 +70,7 @@ class Stream:
         return taken
 
     def bits(self, k: int) -> int:
-        """A uniform integer of `k` bits: each value in [0, 2^k) is equally likely."""
+        """Return a uniform integer in [0, 2^k)."""
         count = -(-k // 64)
         return int.from_bytes(self.words(count).tobytes(), "little") >> (64 * count - k)
 
@@ -102,7 +102,7 @@ if hasattr(os, "register_at_fork"):  # the process id in Stream.words also cover
 
 
 def stream() -> Stream:
-    """The stream of the current thread, created at first use; inside `insecure`, the seeded one."""
+    """Return the stream of the current thread, created at first use; inside `insecure`, the seeded one."""
     seeded = _seeded.get()
     if seeded is not None:
         return seeded
@@ -114,10 +114,10 @@ def stream() -> Stream:
 
 @contextmanager
 def insecure(seed: int) -> Iterator[None]:
-    """Draw reproducible noise within the block. For `understudy.testing` alone.
+    """Draw reproducible noise within the block. For `understudy.testing` only.
 
-    **Privacy.** None: noise drawn here can be recomputed and subtracted by anyone. It reaches only the current
-    context: threads started inside draw from secure streams of their own.
+    **Privacy.** None: anyone can recompute and subtract noise drawn here. It affects the current context only: threads
+    started inside use secure streams of their own.
     """
     token = _seeded.set(_SeededStream(seed))
     try:
@@ -127,5 +127,5 @@ def insecure(seed: int) -> Iterator[None]:
 
 
 def is_insecure() -> bool:
-    """Whether noise is being drawn from the seeded test stream."""
+    """Return whether noise is drawn from the seeded test stream."""
     return _seeded.get() is not None

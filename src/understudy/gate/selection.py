@@ -1,4 +1,4 @@
-"""Exact L1 distances between counts and public marginals, for thousands of tables at once."""
+"""Private selection: exact scores of many candidates, and the exact exponential mechanism."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
@@ -27,14 +28,14 @@ T = TypeVar("T")
 _BATCH = 1 << 20
 
 _LARGEST = 2.0**44
-"""Given tables of more rows than this could overflow the scaled int64 sums, and a wrapped sum has no sensitivity."""
+"""Given marginals of more rows than this are refused: their scaled int64 sums could overflow."""
 
 
 def round_to_units(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[NDArray[np.int64]]:
-    """Public marginals in whole units of 2^-16 rows, given with their clique and how many cells it has.
+    """Round public marginals, given with their clique and its number of cells, to whole units of 2^-16 rows.
 
     Raises:
-        SettingError: when one has the wrong size or holds something that is not a reasonable number of rows.
+        SettingError: if one has the wrong size, or a value that is not a possible number of rows.
     """
     flat = []
     for clique, cells, marginal in marginals:
@@ -53,7 +54,7 @@ def round_to_units(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[N
 
 
 def distances(counts: Sequence[NDArray[np.integer[Any]]], given: Sequence[NDArray[np.int64]]) -> list[int]:
-    """L1 distances between exact counts and marginals in units of 2^-16 rows: exactly, in the same units."""
+    """Return the exact L1 distances between counts and given marginals, in units of 2^-16 rows."""
     apart = np.concatenate(counts, dtype=np.int64)
     np.left_shift(apart, BITS, out=apart)
     np.subtract(apart, np.concatenate(given), out=apart)
@@ -62,7 +63,7 @@ def distances(counts: Sequence[NDArray[np.integer[Any]]], given: Sequence[NDArra
 
 
 def batches(items: Iterable[T], cells: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items whose tables have about a million cells together: thousands of small ones are handled as one."""
+    """Group items into batches of about a million cells, so that thousands of small marginals are handled together."""
     batch: list[T] = []
     taken = 0
     for item in items:
@@ -76,12 +77,12 @@ def batches(items: Iterable[T], cells: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def _starts(tables: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """Where each of these tables, none of them empty, begins when they lie one after the other."""
+    """Return the offsets of non-empty arrays that are laid out one after the other."""
     return np.cumsum([0, *map(len, tables[:-1])])
 
 
 def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:
-    """InDif of a table with two axes, sum |M_ab - M_a M_b / n|, rounded to the nearest integer; 0 for an empty table.
+    """Return InDif of a two-way marginal, sum |M_ab - M_a M_b / n|, rounded to the nearest integer; 0 if it is empty.
 
     Computed as floor((2 sum |n M_ab - M_a M_b| + n) / (2 n)) in integers that cannot overflow.
     """
@@ -95,8 +96,8 @@ def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:
     return (2 * int(np.abs(n * table - product).sum()) + n) // (2 * n)
 
 
-def merged(counts: Counts, shape: tuple[int, ...], maps: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64]:
-    """The dense table of a clique after merging codes along each axis (None leaves an axis alone)."""
+def merge_codes(counts: Counts, shape: tuple[int, ...], maps: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64]:
+    """Return the dense marginal of a clique after merging codes along each axis (None leaves an axis unchanged)."""
     sizes = [size if axis is None else int(axis.max()) + 1 for size, axis in zip(shape, maps, strict=True)]
     out = np.zeros(math.prod(sizes), dtype=np.int64)
     if isinstance(counts, SparseCounts):
@@ -115,18 +116,18 @@ def merged(counts: Counts, shape: tuple[int, ...], maps: Sequence[NDArray[np.int
 
 
 # ----------------------------------------------------------------------------------------------------
-# Scores of a private selection in exact integers, and public marginals whose distances the gate may remember.
+# Scores of a private selection in exact integers, and public marginals whose distances the gate may cache.
 
 
 class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
     """Public marginals that do not change; each is computed on first use.
 
-    Give these to `PrivateTable.select` instead of a dict when the same ones are used in many selections: the gate then
-    counts each clique once. Two are equal only when they are the same object.
+    Pass these to `PrivateTable.select` instead of a dict if the same marginals are used in many selections: the gate
+    then counts each clique once. Two are equal only if they are the same object.
     """
 
     again: ClassVar[bool] = False
-    """Whether the same cliques will be compared with other marginals later: the gate then keeps their exact counts."""
+    """Whether the same cliques will be compared with other marginals later; the gate then caches their exact counts."""
 
     @abstractmethod
     def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
@@ -140,11 +141,10 @@ class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
 
 
 class Distances:
-    """Exact L1 distances between the rows and fixed marginals, in units of 2^-16 rows; held by the gate alone.
+    """A cache of exact L1 distances from fixed marginals, in units of 2^-16 rows; used only inside the gate.
 
-    **Privacy.** Exact, hence private. A distance that is remembered is one that would be counted again: a score against
-    some public marginal, of the same sensitivity, whatever a caller did to its marginals in between. InDif scores are
-    functions of the rows alone.
+    **Privacy.** Distances are exact, hence private. A cached distance is a distance from some public marginal, with the
+    same sensitivity, even if a caller has changed its marginals since. InDif scores depend on the rows only.
     """
 
     def __init__(self) -> None:
@@ -155,9 +155,9 @@ class Distances:
         return "Distances()"
 
     def of(self, against: Mapping[Clique, ArrayLike] | None) -> dict[Clique, int]:
-        """The distances known for these marginals, to be added to; a fresh dict unless they are fixed.
+        """Return the cached distances from these marginals, to be extended; a new dict unless they are fixed.
 
-        None gives InDif scores, which depend on the order of a clique's columns, as its key does.
+        None stands for InDif scores, which depend on the order of a clique's columns, as the keys do.
         """
         if against is None:
             return self._indif
@@ -167,7 +167,7 @@ class Distances:
 def compute_distances(
     counted: Iterable[tuple[Clique, NDArray[np.integer[Any]]]], given: Mapping[Clique, Callable[[], NDArray[np.int64]]]
 ) -> Iterator[tuple[Clique, int]]:
-    """Each clique with the exact L1 distance of its counts from what is given, in units of 2^-16 rows."""
+    """Yield each clique with the exact L1 distance of its counts from the given marginal, in units of 2^-16 rows."""
     for batch in batches(counted, lambda one: len(one[1])):
         cliques = [clique for clique, _ in batch]
         yield from zip(cliques, distances([c for _, c in batch], [given[c]() for c in cliques]), strict=True)
@@ -176,12 +176,12 @@ def compute_distances(
 def scale_scores(
     distances: Sequence[int], weights: Sequence[float] | None, offsets: Sequence[float] | None
 ) -> tuple[list[int], int]:
-    """Scores ``weight * (distance - offset)`` as whole numbers, and how many of them make one row.
+    """Return scores ``weight * (distance - offset)`` as whole numbers, and the number of units that make one row.
 
-    Distances are in units of 2^-16 rows, weights and offsets in rows.
+    Distances are in units of 2^-16 rows, offsets in rows.
 
-    Exact: a float stands for its binary value. Fractions are never reduced, which would cost most of a selection's time
-    where there are thousands of candidates.
+    Exact: a float stands for its binary value. Fractions are never reduced, which would take most of the time of a
+    selection among thousands of candidates.
 
     >>> scale_scores([3 << 16, 1 << 16], [0.5, 2.0], [1.0, 0.0])
     ([131072, 262144], 131072)
@@ -200,18 +200,17 @@ def scale_scores(
 
 
 def _to_common_denominator(ratios: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Numbers given as ratios, as multiples of one over their common denominator."""
+    """Express ratios as multiples of one over their common denominator."""
     common = math.lcm(*{denominator for _, denominator in ratios})
     return [numerator * (common // denominator) for numerator, denominator in ratios], common
 
 
 # ----------------------------------------------------------------------------------------------------
-# The exact exponential mechanism: a private choice that no rounding has touched.
-#
-# **Privacy.** With rate = epsilon / (2 Delta), for scores that move by at most Delta between neighbouring tables, the
-# choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other: weights are enclosed between
-# two integers, and a uniform number is extended bit by bit until the enclosures prove where it falls. The first ones
-# are made with machine numbers, whose rounding IEEE 754 bounds; what they leave open is decided in wide fixed point.
+# The exact exponential mechanism: no rounding affects the selection.
+# **Privacy.** With rate = epsilon / (2 Delta) and scores that differ by at most Delta between neighbouring tables, the
+# selection is epsilon-DP and epsilon^2/8-zCDP, if it has exactly the distribution below. Weights are therefore
+# enclosed between two integers, and a uniform number is extended bit by bit until the enclosures prove where it falls.
+# The first enclosures use machine numbers, whose rounding IEEE 754 bounds; undecided cases use wide fixed point.
 
 
 _PLACES = 44
@@ -219,13 +218,13 @@ _MANY = 1 << 18  # weights of 44 places whose sum has 62
 
 
 def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:
-    """The index i with probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
+    """Draw an index i with probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
 
-    **Privacy.** See the module. The scores are private and only the index may be kept; the rate is public.
+    **Privacy.** See above. The scores are private, and only the index may be released; the rate is public.
 
     Args:
-        scores: integers of any size; the public scaling that made them integers belongs into `rate`.
-        rate: what one unit of score adds to the logarithm of the weight; rational, not negative.
+        scores: integers of any size; `rate` includes the public factor that made them integers.
+        rate: the increase of the log weight per unit of score; rational, not negative.
 
     Raises:
         SettingError: if there is no candidate or the rate is negative.
@@ -240,9 +239,9 @@ def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:
 
 
 def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64) -> int:
-    """The i with cumulative(i - 1) <= U total < cumulative(i), for a uniform U and weights exp(-rate gap).
+    """Draw the i with cumulative(i - 1) <= U total < cumulative(i), for a uniform U and weights exp(-rate gap).
 
-    `width` is how many bits of U are drawn first. Tests take few, so that the undecided case is common.
+    `width` is the number of bits of U that are drawn first. Tests use few, so that undecided cases are common.
     """
     first = source.bits(width)
     if rate and len(gaps) < _MANY:
@@ -267,24 +266,31 @@ def _locate(lower: list[int], error: int, first: int, width: int) -> int | None:
 
 
 def _short_weights(gaps: Sequence[int], rate: Fraction) -> tuple[NDArray[np.int64], int]:
-    """Lower bounds of exp(-rate gap) 2^44 for each gap, and an error that bounds them all: for a quick decision.
+    """Return lower bounds of exp(-rate gap) 2^44 for each gap, and an error that bounds them all; fast.
 
-    Gaps lose their last bits, which are worth at most 2^-48 of a weight. Then as `_by_digits`, in machine numbers: the
-    entries of at most eight tables are rounded (2^-53 of each) and so are their products. Together that is below 2^-46,
-    a quarter of a unit; a whole unit is allowed for, on either side, and one for rounding down.
+    The last bits of gaps, worth at most 2^-48 of a weight, are dropped. The rest is `_by_digits` in machine numbers:
+    entries of at most eight tables and their products are rounded (2^-53 each). Together these errors are below 2^-46,
+    a quarter of a unit; one unit is allowed on either side, and one for rounding down.
     """
     lost = max(0, (rate.denominator >> 48).bit_length() - rate.numerator.bit_length() - 1)  # rate 2^lost <= 2^-48
     most = -(-_PLACES * rate.denominator // rate.numerator)  # from there on exp(-rate gap) < 2^-44
     short = np.array([min(gap, most) >> lost for gap in gaps], np.int64)
     found = np.ones(len(short))
     for low in range(0, int(short.max()).bit_length(), 8):
-        unit, _ = exp_neg(rate * (1 << low + lost), 96)
-        found *= np.ldexp(np.array(_powers(unit, 256, 96), np.float64), -96)[short >> low & 255]
+        found *= _short_powers(rate * (1 << low + lost))[short >> low & 255]
     return np.maximum(np.floor(np.ldexp(found, _PLACES)).astype(np.int64) - 1, 0), 3
 
 
+@lru_cache(maxsize=256)
+def _short_powers(rate: Fraction) -> NDArray[np.float64]:
+    """exp(-rate d) for the digits d of base 256; kept, because a run's choices have few rates, which are public."""
+    unit, _ = exp_neg(rate, 96)
+    found: NDArray[np.float64] = np.ldexp(np.array(_powers(unit, 256, 96), np.float64), -96)
+    return found
+
+
 def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:
-    """Lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all."""
+    """Return lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all."""
     if rate == 0:
         return [1 << places] * len(gaps), 0
     cutoff = -(-places * rate.denominator // rate.numerator)  # from there on, exp(-rate gap) < 2^-places: zero, nearly
@@ -295,13 +301,13 @@ def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int
 
 
 def _one_by_one(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
-    """A series for each gap: for few candidates."""
+    """Compute each exp(-rate gap) by a series; for few candidates."""
     bounds = {gap: exp_neg(rate * gap, places) for gap in gaps}
     return {gap: lower for gap, (lower, _) in bounds.items()}, 1 + max(high - low for low, high in bounds.values())
 
 
 def _by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
-    """exp(-rate gap) as the product of exp(-rate d B^j) over the gap's digits d in base B, each looked up."""
+    """Compute exp(-rate gap) as the product of tabulated exp(-rate d B^j) over the gap's digits d in base B."""
     bits = 8 if len(gaps) < 2000 else 12  # larger tables pay off for many gaps
     tables, error = [], 1
     for low in range(0, max(gaps).bit_length(), bits):
@@ -319,5 +325,5 @@ def _by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, i
 
 
 def _powers(unit: int, count: int, places: int) -> list[int]:
-    """Lower bounds of unit^0 .. unit^(count - 1); each step adds the error of unit and one in the last place."""
+    """Return lower bounds of unit^0 .. unit^(count - 1); each step adds the error of unit and one in the last place."""
     return list(accumulate(range(1, count), lambda power, _: power * unit >> places, initial=1 << places))

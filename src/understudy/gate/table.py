@@ -1,4 +1,4 @@
-"""The gate: the one place through which anything computed from private rows is released, always paid for first."""
+"""The gate: the only code that releases values computed from private rows; it charges the budget first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from understudy.gate.selection import (
     compute_distances,
     exponential_mechanism,
     indif,
-    merged,
+    merge_codes,
     round_to_units,
     scale_scores,
 )
@@ -53,40 +53,40 @@ T = TypeVar("T")
 
 
 class Recorder(Protocol):
-    """Where a run's questions and answers are recorded; a table used on its own has none."""
+    """Storage of a run's questions and answers; optional."""
 
     def recall(self, charges: Sequence[Charge], recoding: Recoding) -> Any | None:
-        """The recorded answer to the next question, or None where it was not answered yet. No row was read for it."""
+        """Return the recorded answer to the next question, or None if it was not answered yet. Reads no row."""
         ...
 
     def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
-        """Record an answer durably; called before anybody sees it. `recoding` is in force for a measurement."""
+        """Record an answer durably; called before the answer is returned. `recoding` gives the codes it refers to."""
         ...
 
 
-# Checks of what is asked, before anything is paid: public arguments and facts of the schema alone.
+# Checks of arguments before anything is charged. They use public arguments and the schema only.
 
 
 LARGEST_TABLE = 1 << 28
-"""A noisy table covers every cell of its clique; one of more cells than this (2 GiB) is refused before it is paid."""
+"""The largest marginal, in cells (2 GiB); larger ones are refused before they are charged."""
 
 _LARGEST_INDEX = (1 << 63) - 1
-"""Before codes are merged, a cell has a number of 64 bits; a table of more cells is refused before it is paid."""
+"""The largest marginal before codes are merged: cells are numbered with 64 bits."""
 
 
 def check_cliques(
     cliques: Iterable[Clique], domain: Domain, counted: Domain, known: dict[Clique, tuple[Clique, frozenset[str]]]
 ) -> list[Clique]:
-    """Check the cliques of a call and give them back as tuples; each set of columns may be named once.
+    """Check the cliques of a call and return them as tuples; each set of columns may be named once.
 
     Args:
-        cliques: what was given.
+        cliques: the given value.
         domain: the columns after merging codes.
-        counted: the same before, as the source counts them.
-        known: cliques that were found right before, added to: a mechanism asks about the same ones again and again.
+        counted: the columns before merging codes, as the source counts them.
+        known: cliques that passed the check before; new ones are added.
 
     Raises:
-        SettingError, SchemaError: for what is no list of cliques, unknown columns, repeats, and tables too large.
+        SettingError, SchemaError: if it is not a list of cliques, or has unknown columns, repeats or large marginals.
     """
     try:
         given = list(cliques)
@@ -102,20 +102,20 @@ def check_cliques(
         if clique not in known:
             if too_large := _find_excess(clique, domain, counted):
                 raise SettingError(
-                    f"the table of {clique} has {too_large[0]} cells, more than {too_large[1]}: use fewer columns, or "
-                    "coarser ones; nothing was spent"
+                    f"the marginal of {clique} has {too_large[0]} cells, more than {too_large[1]}: use fewer columns, "
+                    "or coarser ones; nothing was spent"
                 )
             known[clique] = clique, columns
     return [clique for clique, _ in found]
 
 
 def fits_limits(clique: Clique, domain: Domain, counted: Domain) -> bool:
-    """Whether the table of a clique is small enough, after merging codes and before."""
+    """Return whether the marginal of a clique is small enough, before and after merging codes."""
     return _find_excess(clique, domain, counted) is None
 
 
 def _find_excess(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] | None:
-    """How many cells a table that is too large has, and how many it may have."""
+    """Return the number of cells of a marginal that is too large, and the limit."""
     sizes = (domain.cells(clique), LARGEST_TABLE), (counted.cells(clique), _LARGEST_INDEX)
     return next((size for size in sizes if size[0] > size[1]), None)
 
@@ -123,12 +123,12 @@ def _find_excess(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, 
 def check_marginals(
     cliques: Sequence[Clique], against: Mapping[Clique, ArrayLike], domain: Domain
 ) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
-    """Check public marginals and give back, for each, a function that makes it in whole units.
+    """Check public marginals and return, for each, a function that computes it in whole units.
 
-    Fixed marginals are made again when they are needed: they are not all held at once.
+    The functions save memory: fixed marginals are computed when they are needed.
 
     Raises:
-        SettingError: for a clique that has none, and one that does not fit its clique.
+        SettingError: if a marginal is missing or has the wrong size.
     """
     for clique in cliques:
         if not isinstance(against, Mapping) or clique not in against:
@@ -151,7 +151,7 @@ def check_queries(
     """Check the queries of a call; cliques without one are answered cell by cell.
 
     Raises:
-        SettingError: for a clique that is not measured, and a query that does not fit its clique or is too large.
+        SettingError: if a clique is not measured, or a query has the wrong size or is too large.
     """
     given = {} if queries is None else as_mapping("queries", queries, example="{('age',): query}")
     for clique, query in given.items():
@@ -165,21 +165,21 @@ def check_queries(
     return given
 
 
-# Exact counts that the gate keeps, so that a table asked about in every round is counted once.
+# A cache of exact counts, so that a marginal that is used in every round is counted once.
 
 
 CACHE_CELLS = 1 << 26
-"""The most cells kept: 256 MiB at four bytes a cell."""
+"""The size of the cache in cells: 256 MiB at four bytes per cell."""
 
 
 class CountCache:
-    """Exact tables of one view of the rows; held by the gate alone.
+    """A cache of exact marginals of one view of the rows; used only inside the gate.
 
-    **Privacy.** Exact, hence private: nothing shows them. What is kept is decided by the tables' numbers of cells and
-    the order in which they are asked for, both public; answers are the same whether a table is kept or not.
+    **Privacy.** The counts are exact, hence private, and are never shown. Which marginals are cached depends on their
+    numbers of cells and the order of requests, both public; answers do not depend on the cache.
 
     Args:
-        room: the most cells kept.
+        room: the size of the cache in cells.
     """
 
     def __init__(self, room: int = CACHE_CELLS) -> None:
@@ -190,11 +190,11 @@ class CountCache:
         return "CountCache()"
 
     def get(self, clique: Clique) -> NDArray[np.integer[Any]] | None:
-        """The table of a clique with its columns in this order, read-only; None when it is not kept."""
+        """Return the marginal of a clique with its columns in this order, read-only; None if it is not cached."""
         return self._tables.get(clique)
 
     def put(self, clique: Clique, counts: NDArray[np.integer[Any]]) -> None:
-        """Keep a copy while there is room; the first come stay."""
+        """Cache a copy if there is room; nothing is evicted."""
         if clique in self._tables or len(counts) > self._room:
             return
         self._room -= len(counts)
@@ -204,7 +204,7 @@ class CountCache:
         self._tables[clique] = kept
 
 
-# One question at a time: threads that share a table wait for each other.
+# Threads that share an account ask one question at a time.
 
 
 class _HasAccount(Protocol):
@@ -217,32 +217,32 @@ Table = TypeVar("Table", bound=_HasAccount)
 
 
 def one_at_a_time(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
-    """Let one thread at a time ask questions that are paid from the same account, through whichever view.
+    """Allow one thread at a time to ask questions that are charged to the same account, through any view.
 
-    **Privacy.** A check, its payment and its answer belong together: two threads must not both find a measurement free
-    that a run may make once, nor one of them the counts that another is about to keep.
+    **Privacy.** The check, the charge and the answer of a question must not interleave with those of another: otherwise
+    two threads could both make a measurement that a run may make once.
     """
 
     @wraps(question)
-    def waited(table: Table, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with table.account.turn:
+    def ask(table: Table, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with table.account.lock:
             return question(table, *args, **kwargs)
 
-    return waited
+    return ask
 
 
-# The workload error as one question to the gate: what it costs, and the answer from exact distances and noise.
+# The workload error as one question to the gate.
 #
-# The error is a sum of L1 distances, each of which one unit moves by at most the L1 sensitivity of a marginal. Asking
-# for the sum costs one number's noise. Noisy marginals would cost as much for a far worse answer: the L1 distance to
-# them is mostly that of their noise (docs/decisions/quality.md).
+# The error is a weighted sum of L1 distances. One unit changes each by at most the L1 sensitivity of a marginal, so one
+# noisy number answers the question. Distances to noisy marginals would consist mostly of their noise
+# (docs/decisions/quality.md).
 
 
 def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fraction, *, pure: bool) -> Charge:
-    """The charge for the noisy sum of weighted distances, in units of 2^-16 rows.
+    """Return the charge for the noisy sum of weighted distances, in units of 2^-16 rows.
 
     Raises:
-        SettingError: for weights that are not whole and positive.
+        SettingError: if a weight is not a positive whole number.
     """
     if not weights:
         raise SettingError("error: give every clique a weight that is a whole number of at least 1")
@@ -255,26 +255,26 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
 def noisy_error(
     distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge
 ) -> NoisyError:
-    """The noisy weighted mean, in rows, of distances in units of 2^-16: only their sum becomes a float."""
+    """Return the noisy weighted mean, in rows, of distances in units of 2^-16 rows; only the sum becomes a float."""
     exact = sum(weights[clique] * value for clique, value in distances.items())
     unit = sum(weights.values()) << BITS
     value = float(Fraction(exact + noise, unit))
     return NoisyError(value, charge.scale / unit, "gaussian" if charge.noise == "gaussian" else "laplace")
 
 
-# What mechanisms get from the gate beside measurements.
+# Further results that the gate returns to mechanisms.
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A private choice among candidates, and what error bounds need to know of it.
+    """The result of a private selection, with the parameters that error bounds need.
 
     Attributes:
-        clique: the candidate that was chosen.
+        clique: the selected candidate.
         epsilon: the parameter of the exponential mechanism.
-        sensitivity: how far one unit moves a score.
+        sensitivity: the largest change of a score by one unit.
 
-    **Privacy.** A released answer and the public terms on which it was given.
+    **Privacy.** A released answer and public parameters.
     """
 
     clique: Clique
@@ -284,10 +284,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The best division of a budget over marginals, and the L1 error to be expected of it.
+    """The division of a budget over marginals that minimises the expected L1 error, and that error.
 
-    For Gaussian noise a table of c cells measured with rho_i has an expected L1 error of c / sqrt(pi rho_i); the sum is
-    least when rho_i is proportional to c^(2/3). For Laplace noise it is c / epsilon_i, and c^(1/2).
+    With Gaussian noise, a marginal of c cells measured with rho_i has an expected L1 error of c / sqrt(pi rho_i); the
+    sum is smallest if rho_i is proportional to c^(2/3). With Laplace noise it is c / epsilon_i, and c^(1/2).
 
     Attributes:
         per_cell: the expected absolute noise of a cell measured with the whole budget.
@@ -299,11 +299,11 @@ class Allocation:
 
     @property
     def power(self) -> float:
-        """A table's share is proportional to its cells to this power: 2/3 for Gaussian noise, 1/2 for Laplace."""
+        """A marginal's share is proportional to its cells to this power: 2/3 for Gaussian noise, 1/2 for Laplace."""
         return self.weight_power / (self.weight_power + 1)
 
     def error(self, cells: Sequence[float]) -> float:
-        """The expected L1 error, summed over tables of these sizes.
+        """Return the expected L1 error, summed over marginals of these sizes.
 
         >>> round(Allocation(1 / math.sqrt(math.pi)).error([6, 20, 100]), 3)
         103.157
@@ -311,7 +311,7 @@ class Allocation:
         return float(self.per_cell * sum(size**self.power for size in cells) ** (1 / self.power))
 
     def shares(self, cells: Sequence[float]) -> list[float]:
-        """The part of the budget for each table.
+        """Return the part of the budget for each marginal.
 
         >>> [round(share, 6) for share in Allocation(1.0).shares([6, 20, 100])]
         [0.102499, 0.22872, 0.668781]
@@ -320,33 +320,34 @@ class Allocation:
         return [part / sum(parts) for part in parts]
 
     def weights(self, cells: Sequence[float]) -> list[float]:
-        """The same division as weights for `PrivateTable.measure`."""
+        """Return the same division as weights for `PrivateTable.measure`."""
         return [math.sqrt(share) if self.weight_power == 2 else share for share in self.shares(cells)]
 
 
-# The gate. Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write
-# the charge down, and only then read counts, add integer noise or choose, write the answer down, and return it.
+# The gate. Each call, in this order: checks its public arguments, computes its exact charge, charges the account (or
+# refuses), reads counts, adds integer noise or selects, records charge and answer, and returns the answer. A question
+# that the run has asked before gets its recorded answer, without reading rows.
 
 
 class PrivateTable:
     """Private rows behind the gate, with a budget.
 
-    **Privacy.** Whatever calls are made, chosen adaptively from earlier answers, the answers together satisfy the
+    **Privacy.** For any sequence of calls, even if each depends on earlier answers, the answers together satisfy the
     budget's guarantee for the source's neighbour relation: rho-zCDP by the privacy filter over exact charges (or
-    epsilon-DP for a pure budget). Counts are integers, noise is integer and exact, no rounding decides an answer.
-    Exact counts may be kept inside; nothing returned, raised or printed shows them.
+    epsilon-DP for a pure budget). Counts are integers, noise is integer and exact, and no rounding affects an answer.
+    Exact counts may be cached; nothing that is returned, raised or printed shows them.
 
-    In a pure-DP run the currency of `rho=` is epsilon: mechanisms divide what they are given and pass it on, and need
-    not know which it is. Noise is then the discrete Laplace instead of the discrete Gaussian.
+    In a pure-DP run `rho=` means epsilon: mechanisms divide what they are given and pass it on. Noise is then the
+    discrete Laplace instead of the discrete Gaussian.
 
     Args:
         source: the rows.
         budget: what may be spent.
-        noise: "exact" (ours) or "opendp", or an object with the same two methods; a method `choose` of it makes
-            selections in place of `exponential_mechanism`. Runs that are recorded take a name.
-        recorder: where answers are recorded before anybody sees them, and recalled from when a run goes on.
-        plan: sigma of each measurement, for a run that fixed all of them in advance under a "pld" budget; each may be
-            made once, and nothing else.
+        noise: "exact" (ours) or "opendp", or an object with the same two methods; if it has a method `choose`, that
+            replaces `exponential_mechanism`. Recorded runs take a name.
+        recorder: records answers before they are returned, and recalls them when a run is resumed.
+        plan: sigma of each measurement, if all were fixed in advance under a "pld" budget; each can be made once, and
+            nothing else can be asked.
     """
 
     def __init__(
@@ -395,17 +396,17 @@ class PrivateTable:
 
     @property
     def code_groups(self) -> CodeGroups:
-        """Which declared codes belong together when rare ones are merged; public."""
+        """The groups of declared codes within which rare codes are merged; public."""
         return self.__source.code_groups
 
     @property
     def neighbours(self) -> Neighbours:
-        """Who is protected, and how far one of them can move an answer; public, and nobody's to change."""
+        """The neighbour relation and its sensitivities; public."""
         return self.__neighbours
 
     @property
     def rows_public(self) -> int | None:
-        """The number of rows counted, where the schema declares it public; None where rows are cut or dropped."""
+        """The declared public number of rows; None if it is not public, or if rows may be bounded or dropped."""
         return self.__source.rows_used
 
     @property
@@ -419,10 +420,10 @@ class PrivateTable:
         return float_below(self.__account.remaining)
 
     def recode(self, recoding: Recoding) -> PrivateTable:
-        """Return the same rows with merged codes and the same account; the merging happens inside the gate.
+        """Return the same rows with merged codes and the same account.
 
-        **Privacy.** Merging codes acts row by row, so sensitivities stay as they are. In a run whose measurements were
-        fixed in advance the plan is shared: each is still made once, over whichever codes, with its own sigma.
+        **Privacy.** Codes are merged row by row, so sensitivities do not change. A plan of fixed measurements is
+        shared: each is still made once, with its own sigma.
         """
         if not isinstance(recoding, Recoding):
             raise SettingError("recoding: give a `Recoding`")
@@ -436,12 +437,12 @@ class PrivateTable:
         return view
 
     def over(self, source: Source) -> PrivateTable:
-        """The same rows coded by another schema: one budget, one account.
+        """Return the same rows coded by another schema, with the same account.
 
-        **Privacy.** Each coding acts row by row and bounds each unit on its own: sensitivities stay as they are.
+        **Privacy.** Each coding acts row by row and bounds each unit by itself, so sensitivities do not change.
 
         Raises:
-            SettingError: when the source is about other units, or the run fixed its measurements in advance.
+            SettingError: if the source protects other units, or the run fixed its measurements in advance.
         """
         self._refuse_if_planned()
         if not isinstance(source, Source) or (source.unit, source.rows_public) != (
@@ -459,33 +460,33 @@ class PrivateTable:
         return self.__plan is not None
 
     def can_measure(self, clique: Clique) -> bool:
-        """Whether the table of a clique is small enough to be asked for, in merged codes and as it is counted; public.
+        """Return whether the marginal of a clique is small enough to be measured; public.
 
-        Rows are counted before their codes are merged, by a cell's number of 64 bits: of four columns of 100,000 values
-        there is no table, however few codes are left of them.
+        Rows are counted before codes are merged, by 64-bit cell numbers, so a clique of four columns of 100,000 values
+        cannot be measured even if most of their codes were merged.
         """
         return fits_limits(clique, self.domain, self.__source.domain)
 
-    # What depends on sensitivity or on the kind of noise, for mechanisms to plan with: public, and free.
+    # Public values that depend on the sensitivity or on the kind of noise; they cost nothing.
 
     def sigma(self, rho: float) -> float:
-        """Standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
+        """Return the standard deviation of the noise on a cell of a marginal measured with this share of the budget."""
         share = self.__account.share(rho)
         if self.__account.budget.pure:
             return laplace_sd(float_above(self.neighbours.marginal_l1 / share))
         return sqrt_above(self.neighbours.marginal_l2_squared / (2 * share))
 
     def expected_noise(self, rho: float) -> float:
-        """Mean absolute noise on each cell of one marginal measured with this share of the budget."""
+        """Return the mean absolute noise on a cell of a marginal measured with this share of the budget."""
         return self.sigma(rho) * (math.sqrt(1 / 2) if self.__account.budget.pure else math.sqrt(2 / math.pi))
 
     def rho_for(self, sigma: float) -> float:
-        """Share of the budget that measures one marginal with this sigma (epsilon in pure DP); the inverse of `sigma`.
+        """Return the share of the budget that measures one marginal with this sigma; the inverse of `sigma`.
 
-        In pure DP the noise of so much is a little less than `sigma` where that is below about 3: it is discrete.
+        In pure DP, the noise for this share is slightly less than a `sigma` below about 3, because it is discrete.
 
         Raises:
-            SettingError: when sigma is not a positive, finite number.
+            SettingError: if sigma is not a positive, finite number.
         """
         if not 0 < sigma < math.inf:
             raise SettingError("sigma must be a positive, finite number")
@@ -495,15 +496,15 @@ class PrivateTable:
 
     @property
     def weight_power(self) -> int:
-        """A clique's share of the budget of `measure` grows with this power of its weight.
+        """The power of its weight to which a clique's share of the budget of `measure` is proportional.
 
-        `measure` makes noise inversely proportional to the weight. Gaussian noise falls with the square root of the
-        share (power 2), Laplace noise in proportion to it (power 1).
+        Noise is inversely proportional to the weight. Gaussian noise falls with the square root of the share (power 2),
+        Laplace noise in proportion to it (power 1).
         """
         return 1 if self.__account.budget.pure else 2
 
     def allocation(self, rho: float) -> Allocation:
-        """Division of this share of the budget over marginals that minimises the total expected L1 error."""
+        """Return the division of this share of the budget over marginals that minimises the expected L1 error."""
         return Allocation(self.expected_noise(rho), self.weight_power)
 
     def dependence_noise(self, pairs: int, rho: float) -> float:
@@ -514,7 +515,7 @@ class PrivateTable:
 
     @property
     def guarantee(self) -> tuple[float, float] | None:
-        """Epsilon and delta that the budget was stated in; None for a budget in rho."""
+        """The epsilon and delta of the budget; None for a budget in rho."""
         budget = self.__account.budget
         return None if budget.epsilon is None or budget.delta is None else (float(budget.epsilon), float(budget.delta))
 
@@ -532,16 +533,16 @@ class PrivateTable:
         Args:
             cliques: the cliques, each measured once.
             rho: the share of the budget for all of them.
-            weights: relative weights; a clique's share of `rho` is proportional to its square (under pure DP: to it).
-                Equal by default.
-            queries: by clique a whole-number query on its cells, in the order of the clique's columns, that is answered
-                instead of them.
+            weights: relative weights; a clique's share of `rho` is proportional to its squared weight (in pure DP,
+                to its weight). Equal by default.
+            queries: by clique, a whole-number query on its cells, in the order of the clique's columns, that is
+                answered instead of the cells.
 
         **Privacy.** Costs at most `rho`: the sum of sensitivity^2 / (2 sigma^2) over the cliques, sigma rounded up. The
         sensitivity of a query is computed from its matrix in whole numbers (`accounting/neighbours.py`).
 
         Raises:
-            SettingError: unknown columns, repeated cliques, weights that are not positive.
+            SettingError: if columns are unknown, cliques repeated, or weights not positive.
             BudgetExceeded: before a row is read.
         """
         wanted = self._check_cliques(cliques)
@@ -570,20 +571,20 @@ class PrivateTable:
         weights: Mapping[Clique, float] | None = None,
         offsets: Mapping[Clique, float] | None = None,
     ) -> Selection:
-        """One candidate, privately, preferring those whose true marginal is far from the given one.
+        """Select a candidate whose true marginal is far from the given one, by the exponential mechanism.
 
-        The score of r is `weights[r] * (||M_r - against[r]||_1 - offsets[r])`; r is chosen with probability exactly
+        The score of r is `weights[r] * (||M_r - against[r]||_1 - offsets[r])`; r is selected with probability exactly
         proportional to exp(epsilon score / (2 sensitivity)). Public inputs are rounded to dyadic rationals first.
 
         Without `against`, a candidate is compared with its own marginals instead: the distance is the InDif score
         between its first column and its other columns together, twice the score R of PrivBayes in rows.
 
         **Privacy.** Costs epsilon^2 / 8 <= `rho` in zCDP (epsilon in pure DP), epsilon rounded down; the scores are not
-        monotone, hence the 2. The sensitivity of InDif holds for any table with two axes, so also for one whose second
-        axis has the cells of several columns.
+        monotone, hence the 2. The sensitivity of InDif holds for any two axes, so also if the second axis consists of
+        the cells of several columns.
 
         Raises:
-            SettingError: unknown columns, a marginal of the wrong size, weights that are negative or all zero.
+            SettingError: if columns are unknown, a marginal has the wrong size, or weights are negative or all zero.
             BudgetExceeded: before a row is read.
         """
         wanted = self._check_cliques(candidates)
@@ -619,13 +620,13 @@ class PrivateTable:
 
     @one_at_a_time
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
-        """Noisy InDif scores: how far each pair's table is from the product of its one-ways, in rows.
+        """Return noisy InDif scores: the distance of each pair's marginal from the product of its columns, in rows.
 
         **Privacy.** Costs at most `rho`: m scores of sensitivity D = `neighbours.indif` each are a vector of L2
         sensitivity D sqrt(m) (L1: D m). The true number of rows enters the score only, under that sensitivity.
 
         Raises:
-            SettingError: a clique that is not a pair of known columns.
+            SettingError: if a clique is not a pair of known columns.
             BudgetExceeded: before a row is read.
         """
         wanted = self._check_cliques(pairs)
@@ -649,12 +650,13 @@ class PrivateTable:
 
     @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
-        """Count the codes of single columns with noise, each for its own share of the budget; `discovery` calls this.
+        """Count the codes of single columns with noise, each with its own share of the budget; used by `discovery`.
 
-        **Privacy.** As `measure`: a column's counts move by at most `marginal_l2_squared` (`marginal_l1` in pure DP).
+        **Privacy.** As `measure`: the L2 sensitivity of a column's counts is the root of `marginal_l2_squared` (the L1
+        sensitivity is `marginal_l1`, in pure DP).
 
         Raises:
-            SettingError: unknown columns, shares that are not positive.
+            SettingError: if columns are unknown or shares not positive.
             BudgetExceeded: before a row is read.
         """
         columns = as_mapping("columns", columns, example="{'age': 0.1}")
@@ -680,7 +682,7 @@ class PrivateTable:
         **Privacy.** Costs at most `rho` and `delta` of approximate zCDP; see `threshold`.
 
         Raises:
-            SettingError: before a row is read, when the source cannot tell values apart, or delta is 0.
+            SettingError: before a row is read, if the source cannot list values, or delta is 0.
             BudgetExceeded: before a row is read.
         """
         self._refuse_if_planned()
@@ -704,13 +706,14 @@ class PrivateTable:
 
     @one_at_a_time
     def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
-        """How far given marginals are from the true ones: the weighted mean of their L1 distances, in rows, with noise.
+        """Return the noisy weighted mean of the L1 distances of given marginals from the true ones, in rows.
 
-        **Privacy.** Costs at most `rho`: one unit moves each distance by at most `marginal_l1`, so the weighted sum by
-        that times the sum of the weights; noise is added to the sum, in whole units of 2^-16 rows.
+        **Privacy.** Costs at most `rho`: one unit changes each distance by at most `marginal_l1`, so the weighted sum
+        by that times the sum of the weights; noise is added to the sum, in whole units of 2^-16 rows.
 
         Raises:
-            SettingError: unknown columns, a marginal of the wrong size, weights that are not whole and positive.
+            SettingError: if columns are unknown, a marginal has the wrong size, or a weight is not a positive whole
+                number.
             BudgetExceeded: before a row is read.
         """
         wanted = self._check_cliques(as_mapping("weights", weights, example="{('sex', 'age'): 2}"))
@@ -730,7 +733,7 @@ class PrivateTable:
         return check_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
-        """Charge, then return the recorded answer, or compute one from the rows and record it before it is returned."""
+        """Charge the account and return the answer: the recorded one, or a new one that is recorded first."""
         recorded = None if self.__recorder is None else self.__recorder.recall(charges, self.__recoding)
         self.__account.pay(charges)
         if recorded is not None:
@@ -757,7 +760,7 @@ class PrivateTable:
         return [self._count_charge("measure", clique, share, queries.get(clique)) for clique, share in shares.items()]
 
     def _count_charge(self, what: What, clique: Clique, share: Fraction, query: KroneckerQuery | None = None) -> Charge:
-        """The charge for the noisy counts of one clique's cells, or of a query on them."""
+        """Return the charge for the noisy counts of one clique's cells, or of a query on them."""
         near = self.neighbours
         digest = None if query is None else query.digest
         if self.__account.budget.pure:
@@ -775,7 +778,7 @@ class PrivateTable:
     def _counts(
         self, cliques: Sequence[Clique], *, keep: bool = False
     ) -> Iterator[tuple[Clique, NDArray[np.integer[Any]]]]:
-        """Exact counts in the order asked, whichever of them were kept; `keep` those that will be asked for again."""
+        """Yield exact counts in the given order, from the cache or the source; `keep` caches new ones."""
         known = {clique: self.__cached.get(clique) for clique in cliques}  # once: another thread may add to them
         fresh = self._count_cells([clique for clique, table in known.items() if table is None])
         for clique, table in known.items():
@@ -787,10 +790,10 @@ class PrivateTable:
     def _count_cells(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
         maps = self.__recoding.maps
         for clique, counts in self.__source.counts(cliques):
-            yield merged(counts, self.__source.domain.shape(clique), [maps.get(column) for column in clique])
+            yield merge_codes(counts, self.__source.domain.shape(clique), [maps.get(column) for column in clique])
 
     def _indif(self, clique: Clique, counts: NDArray[np.integer[Any]]) -> int:
-        """InDif between the first column of a clique and its other columns together."""
+        """Return InDif between the first column of a clique and its other columns together."""
         first = self.domain[clique[0]]
         return indif(counts.astype(np.int64), (first, len(counts) // first))
 

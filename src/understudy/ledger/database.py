@@ -1,7 +1,7 @@
 """The ledger's database: one append-only table of entries in SQLite or PostgreSQL, its version, and its errors.
 
-Everything that happens is an entry: `dataset`, `grant`, `revoke`, `reserve`, `attempt`, `answer`, `schema`, `finish`,
-`cancel`. Entries are numbered without gaps, their times never go back, and none is changed or removed.
+The kinds of entries are `dataset`, `grant`, `revoke`, `reserve`, `attempt`, `answer`, `schema`, `finish` and `cancel`.
+Entries are numbered without gaps, their times never decrease, and none is changed or removed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ facts = sa.Table(
 
 
 class Database:
-    """A connection to the ledger's database, made on first use and made again in a forked process.
+    """A connection to the ledger's database, opened on first use and again in a forked process.
 
     Args:
         address: the path of an SQLite file, or a `postgresql://` URL. By default the environment variable
             `UNDERSTUDY_LEDGER`, else a file in the user's data folder.
-        created: called in the transaction that makes a new ledger in the default place.
+        created: called in the transaction that creates a ledger at the default path.
     """
 
     def __init__(
@@ -87,25 +87,25 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a ledger to read; a PostgreSQL server is always asked."""
+        """Whether there is a ledger to read; True for any PostgreSQL server."""
         return self.path is None or self.path.exists()
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A transaction that reads.
+        """Open a transaction for reading.
 
         Raises:
-            LedgerError: when the ledger cannot be read.
+            LedgerError: if the ledger cannot be read.
         """
         with self._translate(), self._connect().begin() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """A transaction that writes; one writer at a time. Durable when the block ends without an error.
+        """Open a transaction for writing, one writer at a time. It is durable when the block ends without an error.
 
         Raises:
-            LedgerError: when the ledger cannot be written; nothing was.
+            LedgerError: if the ledger cannot be written; nothing was written.
         """
         with self._translate(), self._connect().execution_options(writes=True).begin() as connection:
             if self.is_postgres:
@@ -155,7 +155,7 @@ class Database:
             raise LedgerError("a ledger on PostgreSQL needs psycopg: pip install 'understudy[sql]'") from None
 
     def _prepare(self, engine: sa.Engine) -> None:
-        """Make the tables of a new ledger, and check the version of one that is there."""
+        """Create the tables of a new ledger, or check the version of an existing one."""
         with engine.connect() as connection:
             there = sa.inspect(connection).has_table(facts.name)
         if not there:
@@ -204,7 +204,7 @@ def _dispose(engine: sa.Engine, process: int) -> None:
 
 
 def default_path() -> Path:
-    """The ledger of the user who runs this."""
+    """Return the path of the current user's ledger."""
     from platformdirs import user_data_path
 
     return user_data_path("understudy") / "ledger.db"

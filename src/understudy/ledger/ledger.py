@@ -1,8 +1,8 @@
-"""Datasets, grants, runs and answers: what was reserved, who reserved it, and every answer that was given for it.
+"""Operations of the ledger: datasets, grants, runs and answers.
 
-**Privacy.** A run reserves its whole budget before a row is read. Each answer is durable before anybody sees it, and is
-recorded only while the run's last entry is the one that this process wrote: of two processes that go on with the same
-run, the slower one cannot record, and so cannot see, another answer. A question is never answered twice.
+**Privacy.** A run reserves its whole budget before a row is read. Each answer is durable before it is used, and is
+recorded only if the run's last entry was written by this process: if two processes continue the same run, one of them
+can record the next answer, and the other stops without using its own. No question is answered twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
-# Statements of every answer, made once: making and caching a statement takes longer than executing it.
+# Statements that every answer uses, built once: building a statement takes longer than executing it.
 _LAST_ENTRY = sa.select(entries.c.number, entries.c.time).order_by(entries.c.number.desc()).limit(1)
 _LAST_OF_RUN = sa.select(sa.func.max(entries.c.number)).where(entries.c.run == sa.bindparam("run"))
 _FIRST_OF_KIND = (
@@ -74,11 +74,11 @@ class RunHandle:
         run: the run's identifier.
         dataset: the dataset.
         spec: plain data from which the run can be started again.
-        answers: the answers on record, as (body, payload), in order, where they were read.
-        answered: whether there are any.
-        schema: the schema as discovery completed it, or None.
-        finished: what the last `finish` entry says, or None.
-        releases: the digests of every release that was made of the run.
+        answers: the recorded answers, as (body, payload), in order, if they were read.
+        answered: whether there are recorded answers.
+        schema: the schema that discovery completed, or None.
+        finished: the content of the last `finish` entry, or None.
+        releases: the digests of all releases of the run.
     """
 
     run: str
@@ -106,7 +106,7 @@ class Ledger:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a ledger at its address; a PostgreSQL server is not asked."""
+        """Whether there is a ledger at its address; does not connect to a PostgreSQL server."""
         return self._database.exists
 
     @property
@@ -133,20 +133,20 @@ class Ledger:
         """Reserve a run's whole budget, or continue the run of the same key.
 
         Args:
-            dataset: the dataset that the run is about.
-            budget: everything that the run may spend.
+            dataset: the dataset.
+            budget: the run's whole budget.
             unit: who is protected, in words.
             spec: plain data from which the run can be started again; no seed and nothing computed from rows.
-            key: a digest of what makes two starts the same run; None for a run of its own.
+            key: a digest that identifies the run; None for a new run.
             run: the identifier of a new run; by default a random one.
 
-        **Guarantees.** The check against grants and the entry are one transaction: concurrent runs never exceed a grant
-        together. A run is counted once, however often it is started.
+        **Guarantees.** The check against grants and the entry are one transaction, so concurrent runs never exceed a
+        grant. A run is counted once, even if it is started several times.
 
         Raises:
-            BudgetExceeded: when no grant of the dataset, or of a dataset it is derived from, allows it.
-            OutputError: when another process is working on the run.
-            LedgerError: when the ledger cannot be used. Nothing was read in any of these cases.
+            BudgetExceeded: if no grant of the dataset, or of a dataset it is derived from, allows it.
+            OutputError: if another process is working on the run.
+            LedgerError: if the ledger cannot be used. Nothing was read in any of these cases.
         """
         _refuse_test_mode()
         check_name(dataset)
@@ -165,8 +165,8 @@ class Ledger:
         """Continue a run, given its identifier or the beginning of it.
 
         Raises:
-            LedgerError: when there is no such run, or it was cancelled.
-            OutputError: when another process is working on it.
+            LedgerError: if there is no such run, or it was cancelled.
+            OutputError: if another process is working on it.
             SettingError: in test mode.
         """
         _refuse_test_mode()
@@ -175,17 +175,17 @@ class Ledger:
             return self._attempt(log, self._resolve_run(log, run))
 
     def find(self, run: str) -> RunHandle:
-        """A run without its answers, given its identifier or the beginning of it; nothing is written.
+        """Return a run without its answers, given its identifier or the beginning of it; writes nothing.
 
         Raises:
-            LedgerError: when there is no such run.
+            LedgerError: if there is no such run.
         """
         with self._database.read() as connection:
             log = _Log(connection)
             return self._handle(log, self._resolve_run(log, run), answers=False)
 
     def peek(self, key: str) -> RunHandle | None:
-        """The run of this key without its answers, or None; takes nothing and writes nothing."""
+        """Return the run of this key without its answers, or None; writes nothing."""
         if not self._database.exists:
             return None
         with self._database.read() as connection:
@@ -194,7 +194,7 @@ class Ledger:
             return None if run is None else self._handle(log, run, answers=False)
 
     def finished(self, release: str) -> RunHandle | None:
-        """The finished run whose release has this digest, or None."""
+        """Return the finished run whose release has this digest, or None."""
         if not self._database.exists:
             return None
         with self._database.read() as connection:
@@ -206,8 +206,8 @@ class Ledger:
         """Record one question's charges and its answer, durably.
 
         Raises:
-            OutputError: when another process goes on with the run; the answer must not be used.
-            LedgerError: when the ledger cannot be written; likewise.
+            OutputError: if another process continues the run; the answer must not be used.
+            LedgerError: if the ledger cannot be written; the answer must not be used.
         """
         self._append(handle, "answer", body, payload)
 
@@ -224,8 +224,8 @@ class Ledger:
         """Cancel the reservation of a run for which this process received no answer.
 
         Raises:
-            OutputError: when another process goes on with the run; its reservation stands.
-            LedgerError: when the run was answered, or the ledger cannot be written.
+            OutputError: if another process continues the run; its reservation stands.
+            LedgerError: if the run has answers, or the ledger cannot be written.
         """
         with self._database.write() as connection:
             log = _Log(connection)
@@ -236,18 +236,18 @@ class Ledger:
     def cancel(self, run: str) -> None:
         """Cancel the reservation of a run that has no answer.
 
-        **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
+        **Privacy.** A process that still works on the run can no longer record an answer, and so cannot use one.
 
         Raises:
-            LedgerError: when there is no such run, or it was answered: what was answered stays paid.
-            OutputError: when another process went on with it.
+            LedgerError: if there is no such run, or it has answers, whose charges stand.
+            OutputError: if another process continued the run in the meantime.
         """
         with self._database.write() as connection:
             log = _Log(connection)
             self._cancel(log, self._resolve_run(log, run))
 
     def reservations(self, dataset: str | None = None) -> list[Reservation]:
-        """Every run about a dataset or a dataset derived from it, or about any; oldest first."""
+        """Return the runs about a dataset and datasets derived from it, or all runs; oldest first."""
         if not self._database.exists:
             return []
         with self._database.read() as connection:
@@ -267,7 +267,7 @@ class Ledger:
     def _cancel(self, log: _Log, run: str) -> None:
         if log.first(run, "answer") is not None:
             raise LedgerError(
-                f"run {run} was answered and its charges stand; continue it with `understudy resume {run}`"
+                f"run {run} has recorded answers, so its charges stand; continue it with `understudy resume {run}`"
             )
         if log.first(run, "cancel") is None:
             log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
@@ -279,7 +279,7 @@ class Ledger:
         return str(named[0])
 
     def _find(self, log: _Log, key: str) -> str | None:
-        """The run of a key that was not cancelled."""
+        """Return the run of a key that was not cancelled."""
         for entry in reversed(log.find(kind="reserve")):
             if entry.body.get("key") == key and log.first(str(entry.run), "cancel") is None:
                 return str(entry.run)
@@ -319,7 +319,7 @@ class Ledger:
         """Add a dataset, with other datasets about the same people: what is spent on it counts for those as well.
 
         Raises:
-            SettingError: for a name that is taken or not allowed, or an unknown parent.
+            SettingError: if the name is taken or not allowed, or a parent is unknown.
         """
         check_name(name)
         with self._database.write() as connection:
@@ -343,7 +343,7 @@ class Ledger:
         """Add a grant and return it with its number. Only the user who entered a dataset grants budget for it.
 
         Raises:
-            SettingError: for what is no grant, a name that is not allowed, or a dataset that somebody else entered.
+            SettingError: if it is not a grant, its name is not allowed, or somebody else entered the dataset.
         """
         if not isinstance(grant, Grant):
             raise SettingError("grant: give a `Grant`, such as Grant('people', epsilon=4)")
@@ -359,7 +359,7 @@ class Ledger:
         """Revoke a grant: nothing more can be drawn on it.
 
         Raises:
-            SettingError: when there is no such grant, or somebody else entered its dataset.
+            SettingError: if there is no such grant, or somebody else entered its dataset.
         """
         with self._database.write() as connection:
             log = _Log(connection)
@@ -405,7 +405,7 @@ class Ledger:
             raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}; only they can grant budget for it")
 
     def _draw(self, log: _Log, new: Reservation) -> list[int]:
-        """The grants that a reservation draws on: one of its dataset and one of each dataset it is derived from."""
+        """Return the grants that a reservation draws on: one of its dataset and one of each parent dataset."""
         drawn = []
         for dataset in _ancestors(_parents(log), new.dataset):
             grants = [grant for grant in log.grants() if grant.dataset == dataset and not grant.revoked]
@@ -460,7 +460,7 @@ class Ledger:
         """List what is wrong with the ledger; empty if every entry is unchanged since every checkpoint.
 
         Args:
-            given: checkpoints that were kept elsewhere, beside those that the ledger keeps.
+            given: checkpoints that were kept elsewhere, in addition to those in the ledger.
             verifiers: keys, one of which must have signed each given checkpoint.
         """
         wrong: list[str] = []
@@ -491,7 +491,7 @@ class Ledger:
         return wrong
 
     def export(self) -> Iterator[str]:
-        """Every entry as a line of JSON, payloads by their digest, for an auditor."""
+        """Yield every entry as a line of JSON, with digests instead of payloads, for an auditor."""
         for entry in self.entries():
             said = {name: getattr(entry, name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")}
             said["payload"] = None if entry.payload is None else hashlib.sha256(entry.payload).hexdigest()
@@ -566,13 +566,13 @@ class _Log:
         ]
 
     def drawn(self, grant: Grant) -> list[Reservation]:
-        """The reservations that count towards a grant: those that draw on it, and those that draw on no grant."""
+        """Return the reservations that count towards a grant: those that draw on it or on no grant."""
         siblings = {one.number for one in self.grants() if one.dataset == grant.dataset}
         about = self.reservations(_descendants(self, grant.dataset))
         return [one for one in about if grant.number in one.grants or siblings.isdisjoint(one.grants)]
 
     def reservations(self, datasets: Iterable[str] | None = None) -> list[Reservation]:
-        """Every reservation, or those of some datasets, with how far its run came."""
+        """Return all reservations, or those of some datasets, with the state of their runs."""
         wanted = None if datasets is None else set(datasets)
         query = sa.select(
             entries.c.run,
@@ -625,10 +625,10 @@ def token_holder(token: str) -> str:
 
 
 def check_name(dataset: Any) -> str:
-    """Refuse a dataset's name that could be mistaken or cannot be written.
+    """Refuse a dataset's name that has characters other than letters, digits, blanks and . _ + -.
 
     Raises:
-        SettingError: saying which names are allowed.
+        SettingError: if the name is not allowed.
     """
     if not isinstance(dataset, str) or not _NAME.fullmatch(dataset):
         raise SettingError(
@@ -639,7 +639,7 @@ def check_name(dataset: Any) -> str:
 
 
 def _refuse_test_mode() -> None:
-    from understudy.gate.randomness import is_insecure  # late: the gate is not needed to look something up
+    from understudy.gate.randomness import is_insecure  # imported late: queries of the ledger do not need the gate
 
     if is_insecure():
         raise SettingError("the ledger refuses runs in test mode: their noise is seeded and protects nobody")
@@ -668,7 +668,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _is_alive(process: Mapping[str, Any]) -> bool:
-    """Whether another process of this machine still works. Of other machines nothing is known: their runs are taken."""
+    """Return whether a process of this machine is alive; processes of other machines are assumed to have ended."""
     import psutil
 
     if process["host"] != platform.node() or process["process"] == os.getpid():
@@ -710,15 +710,15 @@ def _leaves(connection: sa.Connection) -> list[bytes]:
 
 
 def _entry(row: Any) -> Entry:
-    """An entry as it was recorded.
+    """Read an entry and check it against its hash.
 
     Raises:
-        LedgerError: when it was altered since. Nothing is spent or answered by an account that was changed.
+        LedgerError: if it was altered. An altered ledger is not used for spending or answering.
     """
     if leaf_hash(_leaf_data(row)) != row.leaf:
         raise LedgerError(
-            f"entry {row.number} of the ledger was altered; `understudy ledger verify` says what else was. Put a "
-            "backup back. Nothing was read"
+            f"entry {row.number} of the ledger was altered; `understudy ledger verify` lists all altered entries. "
+            "Restore a backup. Nothing was read"
         )
     try:
         body = read_json(row.body)

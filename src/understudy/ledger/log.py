@@ -1,6 +1,6 @@
 """A Merkle tree over the ledger's entries (RFC 6962) and signed checkpoints of it (C2SP tlog-checkpoint, signed-note).
 
-A checkpoint states how many entries there are and the root of the tree over them, signed with Ed25519. Whoever keeps a
+A checkpoint is the number of entries and the root of the tree over them, signed with Ed25519. Anyone who keeps a
 checkpoint can prove later that no entry before it was altered, removed or reordered.
 """
 
@@ -70,7 +70,7 @@ class Checkpoint:
         """Read a signed note.
 
         Raises:
-            LedgerError: when it is not a checkpoint.
+            LedgerError: if it is not a checkpoint.
         """
         text, blank, rest = note.partition("\n\n")
         try:
@@ -109,7 +109,7 @@ class Checkpoint:
         """Whether the key of this verifier line signed or cosigned the checkpoint.
 
         Raises:
-            LedgerError: when the verifier line cannot be read.
+            LedgerError: if the verifier line cannot be read.
         """
         name, key_id, algorithm, key = _parse_verifier(verifier)
         for signer, blob in self.signatures:

@@ -16,7 +16,7 @@ from understudy.errors import SettingError
 
 YEAR = timedelta(days=365)
 DELTA = 1e-6
-"""The delta at which a grant's epsilon is meant unless it states one."""
+"""The delta of a grant's epsilon unless the grant states one."""
 
 State = Literal["unfinished", "finished", "cancelled"]
 
@@ -29,12 +29,12 @@ class Reservation:
 
     Attributes:
         run: the run's identifier.
-        dataset: the dataset it is about.
-        budget: everything that the run may spend. It counts in full, whether the run finished or not.
+        dataset: the dataset.
+        budget: the run's whole budget. It counts in full, even if the run did not finish.
         unit: who is protected, in words.
         time: when it was made.
-        last: when the run was last answered; a yearly grant counts the run from then on.
-        who: the person who runs it.
+        last: the time of the last answer; a yearly grant counts the run from then on.
+        who: the user.
         grants: the numbers of the grants it draws on.
         state: "unfinished", "finished" or "cancelled".
         answers: how many answers are on record.
@@ -59,9 +59,9 @@ class Total:
     Attributes:
         runs: the number of runs.
         rho: the sum in zCDP.
-        epsilon: the smaller of two valid bounds at `delta`, or None where some run states no epsilon and none a delta.
+        epsilon: the smaller of two valid bounds at `delta`; None if a run has no epsilon and no run has a delta.
         delta: the delta of that epsilon.
-        mixed: whether the runs protect different units; the total is then a guarantee for none of them.
+        mixed: whether the runs protect different units; the total is then not a guarantee.
     """
 
     runs: int
@@ -84,10 +84,10 @@ class Total:
 def add_up(reservations: Iterable[Reservation]) -> Total:
     """Add up reservations.
 
-    **Guarantees.** The smaller of two valid bounds: the rhos are summed and converted once, at the sum of the deltas
-    less the deltas set aside for discovery; and the epsilons and deltas are summed. Each bound alone also holds where
-    later budgets were chosen after seeing earlier results (a privacy filter); choosing the smaller bound after the fact
-    then holds at twice the delta.
+    **Guarantees.** The result is the smaller of two valid bounds: the rhos are summed and converted once, at the sum of
+    the deltas minus the deltas set aside for discovery; or the epsilons and deltas are summed. Each bound by itself
+    also holds if later budgets were chosen after seeing earlier results (a privacy filter); the smaller of the two then
+    holds at twice the delta.
     """
     counted = [one for one in reservations if one.state != "cancelled"]
     rho = float_above(sum((one.budget.rho for one in counted), Fraction(0)))
@@ -107,7 +107,7 @@ class Grant:
     """Permission to spend: an amount of epsilon at a delta, or of rho, in total or in any 365 days.
 
     Attributes:
-        dataset: the dataset it is for; runs about datasets derived from it draw on it as well.
+        dataset: the dataset; runs about datasets derived from it draw on the grant as well.
         epsilon: the most epsilon, or None.
         delta: the delta of that epsilon.
         rho: the most rho, or None.
@@ -150,8 +150,8 @@ class Grant:
     def used(self, drawn: Iterable[Reservation], now: datetime) -> float:
         """Return the total of the reservations that count towards this grant at `now`, in the grant's own unit.
 
-        **Guarantees.** Never too little; see `add_up` for the two bounds. Infinity where neither bound applies, and
-        where the runs protect different units: what one row may lose does not bound what a person with many rows may.
+        **Guarantees.** Never too small; see `add_up` for the two bounds. Infinite if neither bound applies, or if the
+        runs protect different units: a guarantee for rows is not a guarantee for people with several rows.
         """
         return self._sum(self._current(drawn, now))
 
@@ -159,7 +159,7 @@ class Grant:
         """Return why `new` cannot draw on this grant in addition to `drawn`; None if it can."""
         together = [*self._current(drawn, new.time), new]
         total = self._sum(together)
-        if total <= self.amount * (1 + 1e-9):  # five runs of 0.1 are no more than 0.5, whatever their last bits say
+        if total <= self.amount * (1 + 1e-9):  # five runs of 0.1 are allowed by 0.5, despite rounding
             return None
         if len(_units(together)) > 1:
             return (
@@ -190,7 +190,7 @@ class Grant:
 
 
 def budget_to_dict(budget: Budget) -> dict[str, Any]:
-    """A budget as plain data, with fractions as text so that they stay exact."""
+    """Return a budget as plain data, with fractions as text so that they stay exact."""
     return {
         "proof": budget.proof,
         "rho": str(budget.rho),

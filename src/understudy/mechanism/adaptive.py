@@ -1,8 +1,7 @@
-"""`adaptive`: few rounds, each of which chooses many marginals, measures them together and fits the model once.
+"""`adaptive`: a few rounds, each of which selects many marginals, measures them together and fits the model once.
 
-AIM measures one marginal and fits its model again, forty to a hundred times. Here a round chooses until the next
-marginal would cost more than it is worth. The algorithm, why it is private, and what was tried are in
-docs/decisions/adaptive.md.
+AIM measures one marginal and fits its model again, forty to a hundred times. Here a round selects marginals until the
+next one would add more noise than it removes error. docs/decisions/adaptive.md has the algorithm and its proofs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
 from understudy.gate.selection import FixedMarginals
 from understudy.measurement import Measurement
-from understudy.mechanism.aim import Choice, RoundLog, fit_into, look_at_columns
+from understudy.mechanism.aim import Choice, RoundLog, fit_into, measure_columns
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
 from understudy.mechanism.spanning_tree import Components
 from understudy.model.estimate import estimate
@@ -35,39 +34,40 @@ from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
 
 STOP: Clique = ()
-"""The empty clique, with weight 0, is a candidate of every selection: its score is 0, and choosing it means to stop."""
+"""The empty clique, a candidate of every selection with weight and score 0; selecting it ends the round."""
 
-_NARROW = 20  # up to this many columns triples matter by default; of more columns there are too many
-_ROOM = 1 << 25  # cells of all candidates together: a gigabyte for their true tables, the model's and the difference
-_FELT = 0.22  # of the rows: a round chooses as many pairs as can be measured with less noise than this
-_FEWEST, _MOST = 2, 40  # choices of a round, whatever the budget
-_PLENTY = 16  # more choices than columns where this many times as many could be measured: a quarter of the noise
-_REVIEWED = 2000  # candidates that are looked at again, whether they still fit, after every choice
-_ROUGH = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # tolerance within rounds, for models of at least so many MiB
-_PRECISE = ((24.0, 0.03), (1.0, 1e-2), (0.0, 1e-3))  # at the end; more precisely where that takes no time
+_TRIPLES_UP_TO = 20  # the most columns for which triples are the default workload
+_MOST_CELLS = 1 << 25  # cells of all candidates together: a gigabyte for their marginals
+_NOISE_SHARE = 0.22  # a round selects as many pairs as can be measured with less noise than this part of the rows
+_FEWEST, _MOST = 2, 40  # limits of the number of selections of a round
+_SURPLUS = 16  # more selections than columns if this many times as many could be measured
+_MOST_RECHECKED = 2000  # with more candidates, their sizes are not checked again after every selection
+_ROUND_TOLERANCES = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # of fits within rounds, by the least size in MiB
+_FINAL_TOLERANCES = ((24.0, 0.03), (1.0, 1e-2), (0.0, 1e-3))  # of the last fit
 
 
 class Adaptive(Mechanism):
-    """Choose a batch of marginals that the model explains worst, measure them, fit the model; a few times over.
+    """Select a batch of marginals that the model explains worst, measure them and fit the model, in a few rounds.
 
-    **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. Shares, candidates,
+    **Privacy.** Rows are read only by `measure` and `select` of the gate. Shares, candidates,
     offsets and limits follow from the schema, the settings and earlier answers; the shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file; by default all
             triples of up to 20 columns, and all pairs of more.
-        max_mib: the largest junction tree of up to 20 columns; of more columns it is smaller, by the square of their
-            number. A round may use the square root of the part of the budget that will be spent after it.
-        rounds: how many rounds there are.
-        growth: how many times more of the budget each round gets than the one before.
-        choosing: the part of each round's budget for choosing; what is left of it when a round stops is measured with.
-        first: the part of the budget for a first look at every column.
-        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
-        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        max_mib: the largest junction tree, in MiB; for more than 20 columns it is reduced by the square of their
+            number. A round may use the square root of the part of the budget that is spent after it.
+        rounds: the number of rounds.
+        growth: the budget of a round divided by that of the round before.
+        choosing: the part of each round's budget for selection; what a round does not use of it is used for measuring.
+        first: the part of the budget for a first measurement of every column.
+        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        look_if_noisy: replaces `look` if the noise of columns would exceed the rows even with the whole budget.
+        precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
-        max_cells: cliques of more cells are no candidates.
-        bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+        max_cells: cliques of more cells are not candidates.
+        bounds: whether the release keeps the record that error bounds of unmeasured marginals need.
+        generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
     """
 
@@ -81,6 +81,7 @@ class Adaptive(Mechanism):
     choosing: Share = 0.1
     first: Share = 0.05
     look: Annotated[float, Field(ge=0, lt=1)] = 0.35
+    look_if_noisy: Annotated[float, Field(ge=0, lt=1)] = 0.6
     precise: Positive = 0.03
     threshold: NotNegative = 2.0
     max_cells: Count = 1_000_000
@@ -88,16 +89,17 @@ class Adaptive(Mechanism):
     generator: GeneratorName = "pgm"
 
     def __post_init__(self) -> None:
-        if not self.first + self.look <= 0.9:
+        if not self.first + max(self.look, self.look_if_noisy) <= 0.9:
             raise SettingError(
-                "adaptive: first and look together may take at most 0.9 of the budget; give one of them less"
+                "adaptive: first and look (or look_if_noisy) may together take at most 0.9 of the budget; "
+                "give one of them less"
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Look at the columns, then choose a batch, measure it and fit the model, round by round."""
+        """Measure the columns, then select a batch, measure it and fit the model in each round."""
         declared, total = table.domain, table.rows_public
         columns = [r for r in self._cliques(declared) if len(r) == 1]
-        raw, stages, table = look_at_columns(
+        raw, stages, table = measure_columns(
             table,
             columns,
             rho=rho,
@@ -105,16 +107,17 @@ class Adaptive(Mechanism):
             look=self.look,
             precise=self.precise,
             threshold=self.threshold,
+            look_if_noisy=self.look_if_noisy,
             progress=progress,
         )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
-        weights = fit_into(domain, known, _ROOM)
+        weights = fit_into(domain, known, _MOST_CELLS)
         log = RoundLog(weights | {STOP: 0.0}, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
         model = estimate(domain, measurements, total=total)
         left = rho - math.fsum(rho * part for _, part in stages)
-        doubts = [left / rho * part for part in self._parts(self.rounds)]  # fixed: what is carried over does not count
+        planned_shares = [left / rho * part for part in self._parts(self.rounds)]  # fixed before the first round
 
         def kept() -> list[Measurement]:
             """All measurements as the gate returned them."""
@@ -137,29 +140,29 @@ class Adaptive(Mechanism):
             cliques = batch.weights
             if number == self.rounds - 1 and not cliques:
                 cliques = {column: domain.cells(column) ** (1 / 3) for column in columns}
-            spent = share if cliques else batch.spent  # what was not measured with is left to the later rounds
+            spent = share if cliques else batch.spent  # unspent budget is left to later rounds
             found = table.measure(cliques, rho=share - batch.spent, weights=cliques)
             expected = model.project_many([m.clique for m in found])
-            log.add_round(batch.record, before=model, share=doubts[number], expected=expected)
+            log.add_round(batch.record, before=model, share=planned_shares[number], expected=expected)
             left = 0.0 if spent == left else left - spent
             if found:
                 measurements += found
                 size_mib = JunctionTree.of(domain, [m.clique for m in measurements]).size_mib
-                fitted, tolerance = measurements, _tolerance(_ROUGH, size_mib)
-                if left <= 0:  # the last fit follows the counts of columns with an axis
+                fitted, tolerance = measurements, _tolerance(_ROUND_TOLERANCES, size_mib)
+                if left <= 0:  # the last fit uses the cumulative counts of columns with an axis
                     fitted = re_express_all(declared, kept(), table.recoding, table.code_groups, total=total)
-                    tolerance = _tolerance(_PRECISE, size_mib)
+                    tolerance = _tolerance(_FINAL_TOLERANCES, size_mib)
                 model = estimate(domain, fitted, total=total, warm_start=model, tolerance=tolerance)
             progress(Step("measure", 1 - left / rho, _describe_round(number + 1, len(found), model)))
-        rounds = log.entries([m.clique for m in kept()])
+        rounds = log.entries()
         if self.generator != "pgm":
             return self.conclude(table, kept(), rounds=rounds, progress=progress)
         return Fit(model, kept(), table.recoding, rounds, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The junction tree a few times over, the candidates' tables, and the charges, which name all candidates."""
+        """Return the memory of the junction tree, the candidates' marginals, and the charges, which name candidates."""
         candidates = self._workload(domain).closure()
-        cells = min(sum(min(domain.cells(r), self.max_cells) for r in candidates), _ROOM)
+        cells = min(sum(min(domain.cells(r), self.max_cells) for r in candidates), _MOST_CELLS)
         tree = int(self._limit(domain) * (1 << 20))
         charges = self.rounds * min(_MOST, 2 * len(domain)) * len(candidates) * (16 + 3 * max(map(len, domain)))
         return Footprint(
@@ -168,35 +171,35 @@ class Adaptive(Mechanism):
         )
 
     def _limit(self, domain: Domain) -> float:
-        """The largest tree: less for wide tables, where comparing with all pairs takes pairs times the tree's size."""
-        return self.max_mib * min(1.0, _NARROW / len(domain)) ** 2
+        """Return the largest tree in MiB; smaller for many columns, because all pairs are compared with the model."""
+        return self.max_mib * min(1.0, _TRIPLES_UP_TO / len(domain)) ** 2
 
     def _workload(self, domain: Domain) -> Workload:
-        return Workload.parse(self.workload or ("all-3way" if len(domain) <= _NARROW else "all-2way"), domain)
+        return Workload.parse(self.workload or ("all-3way" if len(domain) <= _TRIPLES_UP_TO else "all-2way"), domain)
 
     def _cliques(self, domain: Domain) -> dict[Clique, float]:
-        """The workload's cliques and their parts, with weights; columns, and what has at most `max_cells` cells."""
+        """Return the workload's cliques and subsets of at most `max_cells` cells, and all columns, with weights."""
         closure = self._workload(domain).closure()
         return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
 
     def _parts(self, rounds: int) -> list[float]:
-        """The parts of a budget for this many rounds, each larger than the one before."""
+        """Return the parts of a budget for this many rounds, each larger than the one before."""
         sizes = [self.growth**number for number in range(rounds)]
         return [size / math.fsum(sizes) for size in sizes]
 
     def _draws(self, table: PrivateTable, candidates: Iterable[Clique], total: float, share: float) -> int:
-        """How many choices a round may make: about as many marginals as its budget can measure well.
+        """Return the most selections of a round: about as many as its budget can measure well.
 
-        K tables of c cells that share a budget have an expected noise of kappa c sqrt(K) each; K is where that reaches
-        a certain share of the rows, for the median pair.
+        K marginals of c cells that share a budget have an expected noise of kappa c sqrt(K) each; K is chosen so that
+        this is a fixed share of the rows for the median pair.
         """
         domain = table.domain
         pairs = [domain.cells(r) for r in candidates if len(r) == 2]
         noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1]))
-        affordable = (_FELT * total / noise) ** table.weight_power
+        affordable = (_NOISE_SHARE * total / noise) ** table.weight_power
         most = float(len(domain))
-        if len(domain) * domain.cells() * 8 <= self.max_mib * 2**20:  # any tree fits: no choice stands in the way
-            most = max(most, min(2 * most, affordable / _PLENTY))
+        if len(domain) * domain.cells() * 8 <= self.max_mib * 2**20:  # any tree fits
+            most = max(most, min(2 * most, affordable / _SURPLUS))
         return int(min(max(_FEWEST, affordable), most, _MOST))
 
     def _candidates(
@@ -207,10 +210,10 @@ class Adaptive(Mechanism):
         total: float,
         share: float,
     ) -> dict[Clique, float]:
-        """What a round may choose from: without tables whose noise alone would be as large as the number of rows.
+        """Return the candidates of a round: cliques whose expected noise is below the number of rows.
 
-        A clique of more than two columns has to wait until measured marginals connect its columns: before, it would be
-        chosen for the dependence of its pairs.
+        A clique of more than two columns is a candidate only if measured marginals connect its columns; otherwise it
+        would be selected for the dependence of its pairs.
         """
         noise, domain = table.expected_noise((1 - self.choosing) * share), table.domain
         known = {frozenset(pair) for clique in measured for pair in combinations(clique, 2)}
@@ -222,7 +225,7 @@ class Adaptive(Mechanism):
 
 
 def _connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
-    """Whether these pairs connect the columns of a clique."""
+    """Return whether these pairs connect the columns of a clique."""
     reached, waiting = {clique[0]}, [clique[0]]
     while waiting:
         column = waiting.pop()
@@ -233,13 +236,13 @@ def _connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
 
 
 @dataclass
-class Batched:
-    """What a round has chosen.
+class Batch:
+    """The marginals that a round selected.
 
     Attributes:
-        weights: the cliques with their weights for `measure`, in the order of the choices.
-        spent: what the choices cost.
-        record: the last choice, as `RoundLog` keeps it; None where no choice was made.
+        weights: the cliques with their weights for `measure`, in the order of selection.
+        spent: the cost of the selections.
+        record: the last selection, for `RoundLog`; None if there was none.
     """
 
     weights: dict[Clique, float]
@@ -248,7 +251,7 @@ class Batched:
 
 
 class ModelMarginals(FixedMarginals):
-    """The model's tables of a round's candidates, and 0 rows of the empty clique."""
+    """The model's marginals of a round's candidates, and 0 rows of the empty clique."""
 
     again = True
 
@@ -276,24 +279,24 @@ def choose_batch(
     draws: int,
     limit_mib: float,
     forest: bool,
-) -> Batched:
-    """Choose cliques one after the other, until the next would cost more than it is worth.
+) -> Batch:
+    """Select cliques one by one, until the next would add more noise than it removes error.
 
-    The score of r is its weighted distance from the model, less what measuring r as well adds to the expected noise of
-    the whole batch, when the budget is divided in the best way.
+    The score of r is its weighted distance from the model, minus the expected noise that r adds to the whole batch
+    under the best division of the budget.
 
     **Privacy.** At most `draws` selections of rho / draws each.
 
     Args:
-        table: the rows behind the gate.
-        model: what is known so far; all choices compare with it.
+        table: the private table.
+        model: the current model, with which all candidates are compared.
         weights: the candidates.
-        measured: the cliques that the model is made of.
-        allocation: how the budget for measuring is divided over the batch.
-        rho: the budget for choosing.
-        draws: the most choices.
-        limit_mib: the largest junction tree of the measured and the chosen.
-        forest: whether chosen pairs may not close a cycle.
+        measured: the cliques measured so far.
+        allocation: the division of the budget for measuring over the batch.
+        rho: the budget for selection.
+        draws: the most selections.
+        limit_mib: the largest junction tree of the measured and selected cliques.
+        forest: whether selected pairs must not close a cycle.
     """
     domain = table.domain
     part = {r: (weight * domain.cells(r)) ** allocation.power for r, weight in weights.items()}
@@ -311,7 +314,7 @@ def choose_batch(
         drawn += 1
         selection = table.select(candidates, against=against, weights=candidates, offsets=offsets, rho=rho / draws)
         pick = selection.clique
-        if pick != STOP and len(open_) > _REVIEWED and not _fits(domain, [*measured, *chosen, pick], limit_mib):
+        if pick != STOP and len(open_) > _MOST_RECHECKED and not _fits(domain, [*measured, *chosen, pick], limit_mib):
             del open_[pick]
             continue
         record = Choice(selection, offsets, draws)
@@ -323,16 +326,16 @@ def choose_batch(
         if forest and len(pick) == 2:
             components.join(pick)
             open_ = {r: w for r, w in open_.items() if len(r) == 1 or components.are_apart(r)}
-        if len(open_) <= _REVIEWED:
+        if len(open_) <= _MOST_RECHECKED:
             open_ = _still_fitting(domain, open_, [*measured, *chosen], limit_mib)
     shares = allocation.weights([weights[r] * domain.cells(r) for r in chosen])
-    return Batched(dict(zip(chosen, shares, strict=True)), drawn * rho / draws, record)
+    return Batch(dict(zip(chosen, shares, strict=True)), drawn * rho / draws, record)
 
 
 def _still_fitting(
     domain: Domain, weights: dict[Clique, float], chosen: Sequence[Clique], limit_mib: float
 ) -> dict[Clique, float]:
-    """The candidates that still fit; unlike at the start of a round there may be none."""
+    """Return the candidates that still fit; there may be none."""
     return cliques_within(domain, weights, chosen, limit_mib) if weights else {}
 
 
@@ -341,7 +344,7 @@ def _fits(domain: Domain, cliques: Sequence[Clique], limit_mib: float) -> bool:
 
 
 def _tolerance(steps: Sequence[tuple[float, float]], size_mib: float) -> float:
-    """The tolerance for a model of this size."""
+    """Return the tolerance for a model of this size."""
     return next(tolerance for least, tolerance in steps if size_mib >= least)
 
 

@@ -1,7 +1,7 @@
 """`aim`: the adaptive and iterative mechanism (McKenna et al. 2022, Algorithms 2 to 4).
 
-Where it differs from the paper, and why, is in docs/decisions/aim.md; paper mode undoes it, and `ablations` gives the
-older choices that the paper compares with.
+Differences from the paper are explained in docs/decisions/aim.md; paper mode undoes them. `ablations` has the variants
+of the paper's ablation study.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from understudy.model.junction_tree import cliques_within
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
 
-_ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models: a choice needs no more
-_PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
-_FEW = 8  # columns of fewer codes have little to merge: their second look gains less, and pairs will measure them too
-_ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
-_FRESH = 8  # pairs of which the record keeps what the model expected of them before they were measured
-_WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
+_ROUND_TOLERANCES, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
+_FINAL_TOLERANCES, _SMALL_MIB = (1e-3, 1e-4), 1.0  # tolerance of the last fit, of larger and small models
+_FEW_CODES = 8  # columns of fewer codes need a second measurement less: they have little to merge
+_MOST_CELLS = 1 << 25  # cells of all candidates after merging, if the declared ones have fewer: a gigabyte
+_NEW_PAIRS = 8  # the record keeps the model's expectation of this many new pairs
+_LEAST_SHARE = 0.002  # a second measurement with a smaller part of the budget is skipped
 
 
 class AIM(Mechanism):
-    """Measure what the current model explains worst, round by round, until the budget is spent.
+    """Measure the marginal that the model explains worst, round by round, until the budget is spent.
 
-    **Privacy.** Every answer comes from the gate. The shares of the rounds, the codes that are merged and the
+    **Privacy.** Rows are read only through the gate. The shares of the rounds, the codes that are merged and the
     candidates follow from the schema, the settings and earlier answers; the privacy filter allows that (Theorem 1), and
     the shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
-        max_mib: the largest junction tree; a round may use as much of it as was spent of the budget.
+        max_mib: the largest junction tree, in MiB; a round may use the same part of it as was spent of the budget.
         rounds: the number of rounds to plan for, as a multiple of the number of columns.
-        measured: the part of each round's budget that goes to measuring; the rest chooses.
-        first: the part of the budget for a first look at every column; 0 starts from nothing.
-        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
-        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        measured: the part of each round's budget for measuring; the rest is for selection.
+        first: the part of the budget for a first measurement of every column; 0 for none.
+        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
-        fewest: how many more rounds a larger share must leave room for.
-        anneal: whether a round that taught little makes the next ones larger; without it all rounds are alike.
+        fewest: the number of rounds for which a larger share must leave budget.
+        anneal: whether the share grows after a round that improved the model little; otherwise all are equal.
         score: "expected" improvement, weighted by the workload, or "cells", the older score of MWEM.
-        closure: whether parts of the workload's cliques are candidates as well.
-        growing: whether the size limit grows with what was spent; else all of it may be used from the start.
-        max_cells: cliques of more cells are no candidates.
-        as_printed: as the paper prints it: weights 1/sigma in the loss, also candidates whose noise would pass any
-            error, and no smoothing of columns with an axis.
-        bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+        closure: whether subsets of the workload's cliques are candidates as well.
+        growing: whether the size limit grows with the budget spent; otherwise it is `max_mib` from the start.
+        max_cells: cliques of more cells are not candidates.
+        as_printed: as printed in the paper: weights 1/sigma in the loss, candidates with any noise, and no estimation
+            by cumulative counts.
+        bounds: whether the release keeps the record that error bounds of unmeasured marginals need.
+        generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
     """
 
@@ -91,18 +91,18 @@ class AIM(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """One look at each column, no merging, the rest of the budget in the last round, the loss as printed."""
+        """Return the paper's settings: columns measured once, no merging, the printed loss and candidates."""
         return {"first": 0.9 / 16, "look": 0.0, "threshold": 0.0, "fewest": 0.0, "as_printed": True}
 
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
-            raise SettingError("aim: first and look must not exceed 0.9 of the budget together, and look needs first")
+            raise SettingError("aim: first and look may take at most 0.9 of the budget, and look needs first")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
         declared, total = table.domain, table.rows_public
         columns = self._columns(declared)
-        raw, stages, table = look_at_columns(
+        raw, stages, table = measure_columns(
             table,
             columns,
             rho=rho,
@@ -143,37 +143,37 @@ class AIM(Mechanism):
             log.add_round(
                 Choice(selection, offsets), before=model, share=share / rho, expected={chosen: before[chosen]}
             )
-            rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
+            rough = _ROUND_TOLERANCES[model.size_mib < _MEDIUM_MIB]
             model = fit_model(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
             if self.anneal and l1_distance(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
                 grown = share * 2**table.weight_power  # Algorithm 4: half the noise
                 share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
         kept = [*raw, *measurements[len(raw) :]]
-        rounds = log.entries([m.clique for m in kept])
+        rounds = log.entries()
         if self.generator != "pgm":
             return self.conclude(table, kept, rounds=rounds, progress=progress)
-        precise = _PRECISE[model.size_mib < _SMALL_MIB]  # from scratch: a rough model is no better a start
+        precise = _FINAL_TOLERANCES[model.size_mib < _SMALL_MIB]  # from scratch: a rough model is no better a start
         groups = NO_GROUPS if self.as_printed else table.code_groups
         measurements = re_express_all(declared, kept, table.recoding, groups, total=total)
         model = fit_model(domain, measurements, total=total, tolerance=precise, progress=progress)
         return Fit(model, kept, table.recoding, rounds, self.make_generator())
 
     def make_generator(self) -> Generator:
-        """A graphical model, or gradual updates."""
+        """Return a graphical model, or gradual updates."""
         return Generator(self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
+        """Return the memory of the junction tree and of the candidates' marginals."""
         cells = self._room(domain)
         tree = int(self.max_mib * (1 << 20))
         return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
 
     def _room(self, domain: Domain) -> int:
-        """How many cells all candidates may have together; merging codes may let more of them in than there were."""
+        """Return the most cells of all candidates together; merging codes may add candidates."""
         declared = sum(map(domain.cells, self._cliques(domain)))
         most = sum(min(domain.cells(r), int(self.max_cells)) for r in Workload.parse(self.workload, domain).closure())
-        return max(declared, min(most, _ROOM)) if self.threshold and self.first else declared
+        return max(declared, min(most, _MOST_CELLS)) if self.threshold and self.first else declared
 
     def _cliques(self, domain: Domain) -> dict[Clique, float]:
         workload = Workload.parse(self.workload, domain)
@@ -197,7 +197,7 @@ class AIM(Mechanism):
         total: float,
         spent: float,
     ) -> dict[Clique, float]:
-        """Line 13: what fits; without tables whose noise would pass any error there can be, 2 n."""
+        """Line 13: the candidates that fit, without those whose expected noise exceeds 2 n, the largest error."""
         useful = {
             r: w
             for r, w in weights.items()
@@ -206,7 +206,7 @@ class AIM(Mechanism):
         return cliques_within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
 
 
-def look_at_columns(
+def measure_columns(
     table: PrivateTable,
     columns: Sequence[Clique],
     *,
@@ -215,23 +215,25 @@ def look_at_columns(
     look: float,
     precise: float,
     threshold: float,
+    look_if_noisy: float | None = None,
     progress: Progress = silent,
 ) -> tuple[list[Measurement], list[tuple[int, float]], PrivateTable]:
-    """Algorithm 3, in two looks: the second goes to columns that have too many codes for the number of rows.
+    """Measure columns (Algorithm 3), twice if they have too many codes for the number of rows; merge rare codes.
 
     Args:
-        table: the rows behind the gate.
+        table: the private table.
         columns: the cliques of single columns to measure.
         rho: the budget of the whole run.
-        first: the part of it for the first look; 0 looks at nothing.
-        look: the largest part of it for the second look.
-        precise: the noise on a column, as a share of the rows, that needs no second look.
+        first: the part of it for the first measurement; 0 measures nothing.
+        look: the largest part of it for the second measurement.
+        precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
-        progress: told about the first look.
+        look_if_noisy: replaces `look` if the noise of columns would exceed the rows even with the whole budget.
+        progress: called before the first measurement.
 
     Returns:
-        The measurements, how many were made in each look with which part of the budget, and the table with rare codes
-        merged.
+        The measurements; for both steps, the number of measurements and their part of the budget; and the table with
+        rare codes merged.
     """
     if not first:
         return [], [], table
@@ -240,11 +242,13 @@ def look_at_columns(
     raw = table.measure(columns, rho=first * rho, weights=sizes if look else None)
     stages = [(len(raw), first)]
     wanted = _needed_budgets(table, raw, precise)
+    if look_if_noisy is not None and precise * (math.fsum(wanted.values()) / rho) ** (1 / table.weight_power) > 1:
+        look = look_if_noisy
     if look * rho < math.fsum(wanted.values()):
         spend, sizes = look * rho, {r: sizes[r] for r in wanted}
     else:
         spend, sizes = math.fsum(wanted.values()), {r: math.sqrt(need) for r, need in wanted.items()}
-    if spend > _WORTH_ASKING * rho:
+    if spend > _LEAST_SHARE * rho:
         raw += table.measure(sizes, rho=spend, weights=sizes)
         stages.append((len(sizes), spend / rho))
     if not threshold:
@@ -255,12 +259,12 @@ def look_at_columns(
 
 @dataclass(frozen=True)
 class Choice:
-    """A selection, and what bounds need to know of how it came about.
+    """A selection, with the values that error bounds need.
 
     Attributes:
-        selection: what was selected.
-        offsets: what each of the candidates had to be worth.
-        draws: how many selections there could have been in the round, of which this one is kept because of answers.
+        selection: the selection.
+        offsets: the offset of each candidate.
+        draws: the most selections of the round, if which of them is recorded depends on answers.
     """
 
     selection: Selection
@@ -269,17 +273,17 @@ class Choice:
 
 
 class RoundLog:
-    """The record of a run that later error bounds need: plain data, one mapping a stage.
+    """The record of a run that error bounds need: plain data, one mapping per stage.
 
-    A marginal that was never measured is bounded by the last selection that preferred another one (Theorem 4). That
-    needs the model before that round, so models are kept as long as some clique was last a candidate in their round.
+    A marginal, measured or not, is also bounded by the last selection that preferred another one (Theorem 4). That
+    needs the model before that round, so a model is kept while some clique was last a candidate in its round.
 
-    **Privacy.** It holds noisy answers, what was asked, and models made of earlier answers: all of it is released.
+    **Privacy.** Holds questions, noisy answers and models made from earlier answers; all of it is released.
 
     Args:
         weights: all cliques that can be candidates.
-        stages: how many measurements were made before the first round, call by call, and their shares of the budget.
-        keep: whether to keep models; without them marginals that were not measured have no bound.
+        stages: the number of measurements of each call before the first round, and their shares of the budget.
+        keep: whether to keep models; without them, unmeasured marginals have no bound.
     """
 
     def __init__(
@@ -294,7 +298,7 @@ class RoundLog:
 
     @property
     def rounds(self) -> int:
-        """How many selections were made."""
+        """The number of selections."""
         return sum("chosen" in entry for entry in self._entries)
 
     def add_round(
@@ -305,16 +309,16 @@ class RoundLog:
         share: float,
         expected: Mapping[Clique, NDArray[np.float64]],
     ) -> None:
-        """Add a round: a choice, and the measurements after it, the last of them of the chosen clique.
+        """Add a round: a selection and the measurements after it, the last of which is of the selected clique.
 
-        What the model expected of pairs that are measured for the first time shows how wrong it may be about others.
+        The model's expectation of pairs that are measured for the first time shows how wrong it may be about others.
 
         Args:
-            choice: the choice, or the last of several; None where there was none. Nothing needs to be measured after
-                the choice of the empty clique.
-            before: the model that the choice was compared with.
-            share: the part of the budget for all of it.
-            expected: by measured clique, in the order of the measurements, its counts by that model.
+            choice: the selection, or the last of several; None if there was none. After the selection of the empty
+                clique, nothing needs to be measured.
+            before: the model that candidates were compared with.
+            share: the round's part of the budget.
+            expected: for each measured clique, in order, its counts in that model.
         """
         entry: dict[str, Any] = {"measured": len(expected), "share": share}
         if fresh := list(self._meet_pairs(expected)):
@@ -336,7 +340,7 @@ class RoundLog:
         self._forget()
 
     def _meet_pairs(self, expected: Mapping[Clique, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
-        """The pairs that these cliques are the first to contain, with their expected counts."""
+        """Yield the pairs that no earlier clique contains, with their expected counts."""
         for clique, table in expected.items():
             for axes in combinations(range(len(clique)), 2):
                 pair = (clique[axes[0]], clique[axes[1]])
@@ -345,16 +349,11 @@ class RoundLog:
                     counts = table.sum(axis=tuple(axis for axis in range(len(clique)) if axis not in axes))
                     yield {"pair": list(pair), "expected": counts.astype(np.float32)}
 
-    def entries(self, measured: Sequence[Clique]) -> list[dict[str, Any]]:
-        """The record, without models that no unmeasured clique needs, and with the last new pairs only."""
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the record, with the last new pairs only."""
         fresh = [(entry, pair) for entry in self._entries for pair in entry.pop("fresh", ())]
-        for entry, pair in fresh[-_FRESH:]:
+        for entry, pair in fresh[-_NEW_PAIRS:]:
             entry.setdefault("fresh", []).append(pair)
-        sets = [set(clique) for clique in measured]
-        for clique, place in self._places.items():
-            if any(set(clique) <= mine for mine in sets):
-                self._last.pop(place, None)
-        self._forget()
         for number, entry in enumerate(self._entries):
             if "model" in entry:
                 entry["last"] = np.array(sorted(p for p, at in self._last.items() if at == number), np.int32)
@@ -369,12 +368,12 @@ class RoundLog:
 
 
 def l1_distance(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """The L1 distance between two tables."""
+    """Return the L1 distance between two arrays."""
     return float(np.abs(after - before).sum())
 
 
 def fit_into(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict[Clique, float]:
-    """The cliques whose tables fit into the room together, the smallest first; single columns always do."""
+    """Return the cliques, smallest first, that have at most `room` cells together; single columns are always kept."""
     by_size = sorted(weights, key=lambda clique: (len(clique) > 1, domain.cells(clique)))
     ends = accumulate(map(domain.cells, by_size))
     kept = {clique for clique, end in zip(by_size, ends, strict=True) if len(clique) == 1 or end <= room}
@@ -382,7 +381,7 @@ def fit_into(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict
 
 
 def ablations() -> dict[str, dict[str, Any]]:
-    """The paper's ablations as settings; Laplace noise is a run with delta 0, bounded DP one with a declared `rows`."""
+    """Return the paper's ablations as settings; for Laplace noise use delta 0, for bounded DP declare `rows`."""
     paper = AIM.paper_settings()
     return {
         "half and half": paper | {"measured": 0.5, "first": 0.5 / 16},
@@ -395,11 +394,11 @@ def ablations() -> dict[str, dict[str, Any]]:
 
 
 def _needed_budgets(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
-    """By column, the budget that would bring its noise to this share of the (noisy) number of rows."""
+    """Return for each column the budget at which its noise is this share of the noisy number of rows."""
     rows = noisy_total(ones)
     wanted = {}
     for one in ones:
-        enough = precise * max(1.0, _FEW / len(one.values)) * rows
+        enough = precise * max(1.0, _FEW_CODES / len(one.values)) * rows
         target = enough / (math.sqrt(2 / math.pi) * len(one.values))
         if target < one.sigma and len(one.values) > 1:
             wanted[one.clique] = table.rho_for(target)

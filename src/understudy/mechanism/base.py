@@ -36,7 +36,8 @@ from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
 from understudy.model.generate import generate
-from understudy.progress import Progress, silent
+from understudy.model.protocol import Model
+from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding, Schema
 
 Share: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
@@ -68,7 +69,7 @@ class Mechanism(ABC):
     account, prints nothing and opens no file.
 
     Raises:
-        SettingError: naming the setting that is unknown or of the wrong kind.
+        SettingError: if a setting is unknown or has a wrong value; the message names it.
     """
 
     name: ClassVar[str]
@@ -112,7 +113,7 @@ class Mechanism(ABC):
         """Select and measure through the gate, then `conclude`.
 
         Args:
-            table: the rows behind the gate.
+            table: the private table.
             rho: the share of the table's budget that may be spent.
             progress: called with each step.
         """
@@ -137,6 +138,9 @@ class Mechanism(ABC):
             total: the number of rows, if it is public.
             progress: called with each step.
         """
+        if (own := self.own_model(domain, measurements, recoding, total)) is not None:
+            progress(Step("estimate", 1.0, "the mechanism's own model"))
+            return Fit(own, measurements, recoding)
         return generate(
             self.make_generator(),
             domain,
@@ -146,6 +150,12 @@ class Mechanism(ABC):
             total=total,
             progress=progress,
         )
+
+    def own_model(
+        self, domain: Domain, measurements: Sequence[Measurement], recoding: Recoding, total: float | None
+    ) -> Model | None:
+        """The model of a mechanism that needs no generator; by default None."""
+        return None
 
     def conclude(
         self,
@@ -158,9 +168,9 @@ class Mechanism(ABC):
         """Finish a run: fit the model to all of its measurements.
 
         Args:
-            table: the rows behind the gate, with the final merged codes.
-            measurements: all of them, as the gate returned them.
-            rounds: what the release records about selections and rounds.
+            table: the private table, with the final merged codes.
+            measurements: all measurements, as the gate returned them.
+            rounds: the release's record of selections and rounds.
             progress: called with each step.
         """
         fit = self.finish(
@@ -179,15 +189,15 @@ class Mechanism(ABC):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Return the settings under which it is the mechanism of its paper; none where the defaults are."""
+        """Return the settings with which it is the published mechanism; empty if the defaults are."""
         return {}
 
     @classmethod
     def as_published(cls, **settings: Any) -> Self:
-        """Return the mechanism of its paper; settings that are given are used beside or instead of the paper's.
+        """Return the published mechanism; given settings have precedence over those of the paper.
 
         Raises:
-            SettingError: for a mechanism without a paper, and as the class itself.
+            SettingError: if the mechanism has no paper, or a setting is wrong.
         """
         if cls.paper is None:
             raise SettingError(
@@ -225,12 +235,12 @@ class Mechanism(ABC):
         return {}
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Return what a run needs, before anything is spent: a few copies of the planned tables, or of all pairs."""
+        """Return the memory and disk that a run needs; by default a few copies of planned marginals or all pairs."""
         cliques = self.plan(domain) or [*one_way(domain), *combinations(domain, 2)]
         cells = sum(map(domain.cells, cliques))
         return Footprint(memory_bytes=100 * cells + (64 << 20), disk_bytes=16 * cells + 512 * (len(cliques) + 1))
 
 
 def one_way(domain: Domain) -> list[Clique]:
-    """The cliques of single columns."""
+    """Return the cliques of single columns."""
     return [(column,) for column in domain]

@@ -1,6 +1,6 @@
-"""Mechanisms that divide the columns into groups, measure one table of each group, and draw groups independently.
+"""Mechanisms that divide the columns into groups, measure the marginal of each group, and draw groups independently.
 
-`laplace`, `dpfieldgroups` and `pfr` differ in how they divide columns and budget, and in how they clean noisy tables.
+`laplace`, `dpfieldgroups` and `pfr` differ in how they divide columns and budget, and in how they clean measurements.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainValidator
 
-from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
+from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism
 from understudy.model.fit import Fit
 from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
-_POSSIBLE = 1e-9  # the least share of a cell, where rules may leave no other
+_LEAST_PROBABILITY = 1e-9  # the smallest share of a cell if there are rules, so that some row is possible
 
 
 def _check_groups(groups: Any) -> tuple[Clique, ...]:
@@ -43,38 +44,31 @@ Groups = Annotated[tuple[tuple[str, ...], ...], PlainValidator(_check_groups)]
 
 
 class ColumnGroups(Mechanism):
-    """Base of mechanisms that measure one table of each group of columns.
+    """Base of mechanisms that measure the marginal of each group of columns.
 
-    **Privacy.** One call to the gate for the tables. Groups follow from the schema, the settings and earlier answers.
+    **Privacy.** One question to the gate for all groups. Groups follow from the schema, the settings and earlier
+    answers.
 
     Attributes:
-        groups: columns that are measured together; columns that no group names are divided by `group_cells`.
-        group_cells: neighbours in the schema are measured together while their table has at most this many cells.
+        groups: columns that are measured together; other columns are grouped in the order of the schema.
+        group_cells: the most cells of a group that is formed in the order of the schema.
     """
 
     groups: Groups = ()
     group_cells: Count = 1000
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Measure the groups' tables, and finish."""
+        """Measure the groups' marginals, and finish."""
         progress(Step("measure", 0.0, "groups of columns"))
         groups = self.divide(table.domain)
         measured = table.measure(groups, rho=rho, weights=self.weigh(groups, table.weight_power))
         return self.conclude(table, measured, progress=progress)
 
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        groups: CodeGroups = NO_GROUPS,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """Clean the tables; groups are independent, but for the rules of the domain."""
-        progress(Step("estimate", None, "tables of groups"))
-        least = _POSSIBLE if domain.rules else 0.0
+    def own_model(
+        self, domain: Domain, measurements: Sequence[Measurement], recoding: Recoding, total: float | None
+    ) -> Model:
+        """Clean the measurements and make the model: groups are independent except for the rules of the domain."""
+        least = _LEAST_PROBABILITY if domain.rules else 0.0
         potentials: dict[Clique, NDArray[np.float64]] = {(): np.zeros(())}
         for measurement in measurements:
             home = domain.canonical(measurement.clique)
@@ -84,22 +78,22 @@ class ColumnGroups(Mechanism):
             with np.errstate(divide="ignore"):
                 potentials[home] = np.log(np.maximum(counts / counts.sum(), least))
         rows = noisy_total(measurements) if total is None else float(total)
-        return Fit(GraphicalModel(domain, potentials, total=rows), measurements, recoding)
+        return GraphicalModel(domain, potentials, total=rows)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """A few copies of the groups' tables.
+        """Return the memory of a few copies of the groups' marginals.
 
         Raises:
-            SettingError: for a group that cannot be measured; nothing was spent.
+            SettingError: if a group cannot be measured; nothing was spent.
         """
         cells = sum(map(domain.cells, self.divide(domain)))
         return Footprint(memory_bytes=100 * cells + (64 << 20), disk_bytes=24 * cells + 512 * len(domain))
 
     def divide(self, domain: Domain) -> list[Clique]:
-        """The groups: those of the settings, then neighbours in the schema.
+        """Return the groups: those of the settings, then the other columns in the order of the schema.
 
         Raises:
-            SettingError: for a group of unknown columns.
+            SettingError: if a group has unknown columns.
         """
         named = {column for group in self.groups for column in group}
         if unknown := sorted(named - set(domain)):
@@ -110,16 +104,16 @@ class ColumnGroups(Mechanism):
         return [*self.groups, *join_neighbours(domain, rest, self.group_cells)]
 
     def weigh(self, groups: Sequence[Clique], power: int) -> dict[Clique, float] | None:
-        """Weights of the groups' tables; equal by default."""
+        """Return the weights of the groups' marginals; equal by default."""
         return None
 
     @abstractmethod
     def clean(self, measurement: Measurement) -> NDArray[np.float64]:
-        """Return counts that are not negative; all zero where nothing is left of a table, which is uniform then."""
+        """Return counts that are not negative; if all are zero, the group is uniform."""
 
 
 def join_neighbours(domain: Domain, columns: Sequence[str], cells: int) -> Iterator[Clique]:
-    """Divide columns, in order, into groups whose tables have at most so many cells; a larger column is alone.
+    """Divide columns, in order, into groups of at most this many cells; a larger column is a group by itself.
 
     >>> list(join_neighbours(Domain({"a": 2, "b": 3, "c": 4, "d": 9}), "abcd", 12))
     [('a', 'b'), ('c',), ('d',)]

@@ -53,7 +53,7 @@ def compress(
         as_printed: Algorithm 4 to the letter: one code for all rare ones, whatever they are, and one threshold.
 
     Raises:
-        SettingError: when the threshold is negative or not a number.
+        SettingError: if the threshold is negative or not a number.
 
     >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
     >>> compress(Domain({"age": 4, "sex": 2}), [ages]).merged("age")
@@ -91,7 +91,7 @@ def measure_columns_again(
     """Spend what is left on the columns, where merging codes left no marginal of several columns to measure.
 
     Args:
-        table: the rows behind the gate, without merged codes.
+        table: the private table, without merged codes.
         ones: the first measurements of the columns.
         rho: what is left; 0 for nothing.
         merge: merges codes by measurements of columns.

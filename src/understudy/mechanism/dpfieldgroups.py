@@ -1,6 +1,6 @@
 """`dpfieldgroups`: joint histograms of groups of columns (Gardn999's entry in the 2018 NIST challenge).
 
-What was unclear in the source, and what was chosen, is in docs/decisions/contest-entries.md.
+docs/decisions/contest-entries.md lists unclear points of the source and our choices.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SURE = 2.0  # standard deviations of noise that a score must pass before column
 
 
 class DPFieldGroups(ColumnGroups):
-    """Measure one table of each group of columns, remove counts that noise explains, draw groups independently.
+    """Measure the marginal of each group of columns, remove counts below a threshold, draw groups independently.
 
-    **Privacy.** Two calls to the gate: dependence scores where groups are to be chosen, and the tables.
+    **Privacy.** Two questions to the gate: dependence scores, if groups are to be formed, and the marginals.
 
     Attributes:
-        groups: columns that are measured together; public knowledge. The others are grouped by dependence, or alone.
-        group_cells: groups that are chosen have at most this many cells.
-        choose: the part of the budget for scores of all pairs, by which groups are chosen; 0 chooses none.
+        groups: columns that are measured together; must be public knowledge. Others are grouped by dependence.
+        group_cells: the most cells of a group that is formed by dependence.
+        choose: the part of the budget for the scores by which groups are formed; with 0, other columns stay single.
     """
 
     name = "dpfieldgroups"
@@ -44,11 +44,11 @@ class DPFieldGroups(ColumnGroups):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """No choice: groups are given, and all other columns are alone."""
+        """Return the paper's settings: no groups other than the given ones."""
         return {"choose": 0.0}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Choose groups where there is something to choose, measure their tables, and finish."""
+        """Form groups, measure their marginals, and finish."""
         groups, left = self.divide(table.domain), rho
         rest = [group for group in groups if group not in self.groups and table.domain.cells(group) > 1]
         pairs = [(*a, *b) for a, b in combinations(rest, 2) if table.domain.cells((*a, *b)) <= self.group_cells]
@@ -74,9 +74,10 @@ class DPFieldGroups(ColumnGroups):
 
 
 def threshold_of(measurement: Measurement) -> float:
-    """The threshold 1.9 b log10(B) of a table of B cells and Laplace noise of scale b.
+    """Return the threshold 1.9 b log10(B) of a marginal of B cells with Laplace noise of scale b.
 
-    An empty cell passes it with probability 0.5 B^(-1.9 / log 10); Gaussian noise has the threshold that does the same.
+    An empty cell exceeds it with probability 0.5 B^(-1.9 / log 10); for Gaussian noise, the threshold has the same
+    probability.
 
     >>> round(threshold_of(Measurement(("a",), np.zeros(1000), 39 * math.sqrt(2), noise="laplace")), 1)
     222.3
@@ -90,7 +91,7 @@ def threshold_of(measurement: Measurement) -> float:
 def merge_groups(
     domain: Domain, groups: Sequence[Clique], scores: Mapping[Clique, float], *, least: float, cells: int
 ) -> list[Clique]:
-    """Merge groups of columns, the most dependent pairs first, while their tables have at most so many cells.
+    """Merge groups of columns, the most dependent pairs first, while they have at most this many cells.
 
     >>> domain = Domain(dict.fromkeys("abc", 3))
     >>> merge_groups(domain, [("a",), ("b",), ("c",)], {("a", "b"): 5.0, ("a", "c"): 9.0}, least=1.0, cells=9)

@@ -1,6 +1,6 @@
 """`dpsyn`: many marginals with equal noise, made consistent, and rows edited until they fit (2018 NIST challenge).
 
-The ancestor of PrivSyn. What was unclear in the source, and what was chosen, is in docs/decisions/contest-entries.md.
+The ancestor of PrivSyn. docs/decisions/contest-entries.md lists unclear points of the source and our choices.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def _parse_tables(cliques: Any) -> tuple[Clique, ...]:
 
 
 class DPSyn(Mechanism):
-    """Measure the columns, keep their frequent codes, measure the listed tables, edit rows until they fit.
+    """Measure the columns, keep their frequent codes, measure the listed marginals, edit rows until they fit.
 
-    **Privacy.** Two calls to the gate, columns and tables, all with the same noise: the tables are fixed in advance,
-    only codes are merged in between.
+    **Privacy.** Two questions to the gate, columns and cliques, with the same noise. The cliques are fixed in advance;
+    codes are merged in between.
 
     Attributes:
-        cliques: the tables to measure beside the columns; by default all pairs.
+        cliques: the cliques to measure in addition to the columns; by default all pairs.
         significant: codes whose noisy count is below this many standard deviations are merged.
         least: codes with less than this share of the (noisy) number of rows are merged as well.
-        most_codes: at most so many codes of a column are kept; None for 14 + 5 epsilon.
-        max_cells: all tables together have at most this many cells, before codes are merged; larger ones are left out.
-        updates: how rows are made: "dpsyn" from uniform columns, as in the contest; "tree" from a tree of the tables.
-        rare: how merged values are written, unless `sample` is told; "counts" is the contest's rule.
-        generator: "gum", gradual updates; or "pgm", a graphical model where it is small enough.
+        most_codes: the most codes of a column that are kept; None for 14 + 5 epsilon.
+        max_cells: the most cells of all cliques together, before codes are merged; larger ones are left out.
+        updates: how rows are made: "dpsyn" from uniform columns, as in the contest; "tree" from a tree of marginals.
+        rare: how merged values are written, unless `sample` overrides it; "counts" is the contest's rule.
+        generator: "gum", gradual updates; or "pgm", a graphical model if it is small enough.
     """
 
     name = "dpsyn"
@@ -77,7 +77,7 @@ class DPSyn(Mechanism):
         return self.conclude(view, [*ones, *later], progress=progress)
 
     def make_generator(self) -> Generator:
-        """Gradual updates, or a graphical model where it is small enough."""
+        """Return gradual updates, or a graphical model if it is small enough."""
         return Generator(self.generator, 80.0, updates=self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
@@ -86,10 +86,10 @@ class DPSyn(Mechanism):
         return Footprint(memory_bytes=100 * cells + (64 << 20), disk_bytes=16 * cells + 512 * len(domain) ** 2)
 
     def _tables(self, domain: Domain) -> list[Clique]:
-        """The tables beside the columns, those that fit.
+        """Return the cliques to measure in addition to the columns, as many as fit.
 
         Raises:
-            SchemaError: for a table of unknown columns.
+            SchemaError: if a clique has unknown columns.
         """
         check_kept(domain, self.cliques)
         wide = [column for column, size in domain.items() if size > 1]

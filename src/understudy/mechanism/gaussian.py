@@ -1,4 +1,4 @@
-"""`gaussian`: the whole workload, measured at once; the paper's baseline that chooses nothing."""
+"""`gaussian`: all marginals of the workload, measured at once; the baseline of the AIM paper."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
+from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, Positive
 from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.product import product_of
+from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
 
 
 class Gaussian(Mechanism):
-    """Measure every marginal of the workload, with the noise split so that the summed error is least.
+    """Measure every marginal of the workload, with the noise that minimises the summed error.
 
-    The expected L1 error of a table of n cells and weight c grows with c n sigma; under a fixed sum of 1/sigma^2 the
-    total is least when sigma is proportional to (c n)^(-1/3) (the allocation of PrivSyn, Zhang et al. 2021). A
-    graphical model is fitted where its junction tree stays within `max_mib`; else rows are made by gradual updates.
+    The expected L1 error of a marginal of n cells and weight c is proportional to c n sigma; for a fixed sum of
+    1/sigma^2 the total is smallest if sigma is proportional to (c n)^(-1/3) (the allocation of PrivSyn, Zhang et al.
+    2021). A graphical model is fitted if its junction tree is within `max_mib`; otherwise rows are made by gradual
+    updates.
 
-    **Privacy.** One call to the gate; the measurements are fixed in advance, so under (epsilon, delta) the gate
+    **Privacy.** One question to the gate. The measurements are fixed in advance, so under (epsilon, delta) the gate
     calibrates them by the discrete Gaussian's exact curve.
 
     Attributes:
         workload: which marginals to measure: `all-2way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are left out.
-        raw: as in the AIM paper, where the answers are the result: the release keeps them in `measurements`, and its
-            rows have independent columns.
-        generator: "pgm" for a graphical model where it is small enough; "gum", gradual updates, or "rap",
+        raw: fit no model, as in the AIM paper: the release keeps the answers in `measurements`, and its rows have
+            independent columns.
+        generator: "pgm" for a graphical model if it is small enough; "gum", gradual updates, or "rap",
             relaxed projection, in any case.
     """
 
@@ -50,7 +52,7 @@ class Gaussian(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Answers to the workload, and no model of them."""
+        """Return the paper's settings: answers to the workload, and no model."""
         return {"raw": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -61,42 +63,32 @@ class Gaussian(Mechanism):
         return self.conclude(table, measured, rounds=[{"measured": len(measured), "share": 1.0}], progress=progress)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
-        """The cliques of the workload, with weights (c n)^(1/3); columns it does not name are measured alone."""
+        """Return the cliques of the workload, with weights (c n)^(1/3), and the columns that it does not name."""
         found = list_tables(domain, self.workload, self.max_cells)
         return {r: math.cbrt(c * domain.cells(r)) for r, c in found.items()}
 
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        groups: CodeGroups = NO_GROUPS,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """Fit a model; or keep the answers and make rows of their columns alone."""
+    def own_model(
+        self, domain: Domain, measurements: Sequence[Measurement], recoding: Recoding, total: float | None
+    ) -> Model | None:
+        """Return a product of independent columns if `raw`, else None."""
         if not self.raw:
-            return super().finish(
-                domain, measurements, recoding=recoding, groups=groups, total=total, progress=progress
-            )
-        progress(Step("estimate", None, "columns of the answers"))
+            return None
         rows = noisy_total(measurements) if total is None else total
-        return Fit(product_of(domain, sum_to_columns(domain, measurements), total=rows), measurements, recoding)
+        return product_of(domain, sum_to_columns(domain, measurements), total=rows)
 
     def make_generator(self) -> Generator:
-        """A graphical model where it is small enough, else gradual updates."""
+        """Return a graphical model if it is small enough, else gradual updates."""
         return Generator(self.generator, self.max_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """All tables at once in a few copies, and the junction tree where there is one."""
+        """Return the memory of a few copies of all marginals, and of the junction tree."""
         cells = sum(map(domain.cells, self.plan(domain)))
         tree = int(self.max_mib * (1 << 20))
         return Footprint(memory_bytes=4 * tree + 100 * cells, disk_bytes=16 * cells + 512 * len(domain) ** 2)
 
 
 def list_tables(domain: Domain, workload: str, max_cells: int) -> dict[Clique, float]:
-    """The cliques of a workload with their weights, without those of too many cells; other columns are added alone."""
+    """Return the cliques of a workload of at most `max_cells` cells with their weights, and the remaining columns."""
     weights = Workload.parse(workload, domain).weights
     found = {r: c for r, c in weights.items() if c > 0 and domain.cells(r) <= max_cells}
     named = {column for clique in found for column in clique}
@@ -104,7 +96,7 @@ def list_tables(domain: Domain, workload: str, max_cells: int) -> dict[Clique, f
 
 
 def sum_to_columns(domain: Domain, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The noisy counts of single columns that tables add up to.
+    """Return the noisy counts of single columns, summed from larger measurements.
 
     >>> import numpy as np
     >>> table = Measurement(("a", "b"), np.array([5, 1, 2, 2]), 3.0)

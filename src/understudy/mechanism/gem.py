@@ -1,7 +1,7 @@
-"""`gem`: a generator network trained on marginals that are chosen one by one (Liu et al. 2021, "Iterative Methods").
+"""`gem`: a generator network trained on marginals selected one by one (Liu et al. 2021, "Iterative Methods").
 
-The variant that the AIM paper compares with: a query is a whole marginal. Where it differs from the paper, and why, is
-in docs/decisions/gem.md; paper mode undoes what is a setting.
+The variant that the AIM paper compares with: a query is a whole marginal. Differences from the paper are explained in
+docs/decisions/gem.md; paper mode undoes what is a setting.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from understudy.model.relaxed import RelaxedModel
 
 
 class GEM(RAP):
-    """Choose the marginal that a generator network answers worst, measure it, train the network; repeat.
+    """Select the marginal that a generator network answers worst, measure it, train the network; repeat.
 
-    It is RAP with a network: relaxed rows are made of fixed noise by two residual blocks, and the network is trained on
-    all measurements in each round.
+    This is RAP with a network: two residual blocks make relaxed rows from fixed noise, and each round trains the
+    network on all measurements.
 
-    **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. The noise that the
+    **Privacy.** Rows are read only by `measure` and `select` of the gate. The noise that the
     network starts from is public and fixed; training is post-processing. The shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
-        rounds: how many rounds (T in the paper).
-        batch: how many marginals each round chooses and measures; 1 in the paper.
-        measured: the part of each round's budget that goes to measuring; the rest chooses. (1 - a)^2 / (a^2 + (1 -
+        rounds: the number of rounds (T in the paper).
+        batch: the number of marginals that a round selects and measures; 1 in the paper.
+        measured: the part of each round's budget for measuring; the rest is for selection. (1 - a)^2 / (a^2 + (1 -
             a)^2) for the paper's a.
-        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
-        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
+        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
-        max_cells: cliques of more cells are no candidates.
+        max_cells: cliques of more cells are not candidates.
     """
 
     name = "gem"
@@ -49,12 +49,12 @@ class GEM(RAP):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Nothing is measured before the first round, half of each round chooses (a = 0.5)."""
+        """Return the paper's settings: nothing measured before the first round, half of each round for selection."""
         return {"first": 0.0, "measured": 0.5}
 
     def project(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
     ) -> RelaxedModel:
-        """Train the network on all measurements so far, going on from the round before."""
+        """Train the network on all measurements so far, starting from the network of the previous round."""
         start = before if isinstance(before, NetworkModel) else None
         return network_of(domain, measurements, total=total, start=start)

@@ -47,7 +47,7 @@ class HDMM(Mechanism):
         equal: whether each table gets the same part of the budget; else the summed squared error is least.
         max_mib: the largest junction tree; beyond it rows are made by gradual updates.
         max_cells: cliques of more cells are left out.
-        generator: "pgm" for a graphical model where it is small enough; or "gum", gradual updates in any case.
+        generator: "pgm" for a graphical model if it is small enough; or "gum", gradual updates in any case.
     """
 
     name = "hdmm"
@@ -81,7 +81,7 @@ class HDMM(Mechanism):
         return self.conclude(table, measured, rounds=[{"measured": len(measured), "share": 1.0}], progress=progress)
 
     def make_generator(self) -> Generator:
-        """A graphical model where it is small enough, else gradual updates."""
+        """Return a graphical model if it is small enough, else gradual updates."""
         return Generator(self.generator, self.max_mib)
 
     def footprint(self, domain: Domain) -> Footprint:

@@ -1,4 +1,4 @@
-"""`independent`: every one-way marginal, columns independent. The baseline of all the papers."""
+"""`independent`: all one-way marginals, independent columns. The usual baseline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from understudy.progress import Progress, Step, silent
 class Independent(Mechanism):
     """Measure all one-way marginals with equal noise; sample columns independently.
 
-    Where the schema has rules, the graphical model that fits the one-ways and obeys them. A column that was not
-    measured when a run was interrupted is uniform.
+    If the schema has rules, the model is a graphical model that satisfies them. A column that was not measured because
+    the run was interrupted is uniform.
 
-    **Privacy.** One call to the gate. The measurements are fixed in advance, so under (epsilon, delta) the gate
+    **Privacy.** One question to the gate. The measurements are fixed in advance, so under (epsilon, delta) the gate
     calibrates their common sigma by the discrete Gaussian's exact curve; under pure DP the noise is discrete Laplace.
     """
 

@@ -1,4 +1,4 @@
-"""`laplace`: the joint table with noise, and rows drawn from it; the baseline of the MGD paper (Li et al. 2022)."""
+"""`laplace`: the joint marginal of all columns with noise; the baseline of the MGD paper (Li et al. 2022)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from understudy.mechanism.column_groups import ColumnGroups, positive
 
 
 class Laplace(ColumnGroups):
-    """Measure the joint table of all columns, set negative counts to zero, draw rows from it.
+    """Measure the joint marginal of all columns, set negative counts to zero, draw rows from it.
 
-    Columns whose joint table would have more than `group_cells` cells are divided, in the order of the schema, into
-    tables that do not, which are independent. The noise is Laplace under pure DP, as in the paper; else Gaussian.
+    If it would have more than `group_cells` cells, columns are divided, in the order of the schema, into independent
+    groups. The noise is Laplace under pure DP, as in the paper; otherwise Gaussian.
 
-    **Privacy.** One call to the gate; the tables follow from the schema and the settings.
+    **Privacy.** One question to the gate; the groups follow from the schema and the settings.
 
     Attributes:
-        groups: columns that are measured together; the others are divided by `group_cells`.
-        group_cells: the most cells of a table of neighbours.
+        groups: columns that are measured together; other columns are grouped in the order of the schema.
+        group_cells: the most cells of a group that is formed in the order of the schema.
     """
 
     name = "laplace"

@@ -1,7 +1,6 @@
-"""`mst`: a spanning tree of dependent pairs, chosen privately (Algorithm 2 of "Winning the NIST Contest", in general).
+"""`mst`: a spanning tree of dependent pairs, selected privately (Algorithm 2 of "Winning the NIST Contest").
 
-What differs from the paper lowers the error at no cost; paper mode undoes it, and docs/decisions/mst.md says what each
-change gains.
+Differences from the paper are explained in docs/decisions/mst.md; paper mode undoes them.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
-_UNFELT = 0.1  # no penalty for noise below this part of the rows, the full penalty from twice that
-_CARRIED = 0.002  # of the rows, for each factor e of cells: what decides between pairs that are about as dependent
-_MANY = 0.1  # of a column's rows in its rare bins, and they become intervals of its axis instead of one code
+_NO_PENALTY = 0.1  # no penalty for noise below this part of the rows, full penalty from twice that
+_CELL_BONUS = 0.002  # bonus per factor e of cells, as a part of the rows: decides near-ties
+_RARE_SHARE = 0.1  # rare bins with this part of a column's rows become intervals of its axis instead of one code
 
 
 def _normalise(parts: Sequence[float]) -> tuple[float, ...]:
@@ -46,22 +45,22 @@ def _normalise(parts: Sequence[float]) -> tuple[float, ...]:
 
 
 class MST(Mechanism):
-    """Measure the columns, choose a spanning tree of dependent pairs privately, measure those, fit a tree model.
+    """Measure the columns, privately select a spanning tree of dependent pairs, measure these, fit a tree model.
 
     Attributes:
         keep: cliques that are always measured, of any order: cliques, or (clique, weight).
-        split: the parts of the budget for one-way marginals, for choosing pairs, and for measuring them.
+        split: the parts of the budget for one-way marginals, for selecting pairs, and for measuring them.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges few.
-        penalty: how much of the noise that a pair's table would get is taken off its score; 0 takes nothing.
-        size_power: a table of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
-        max_cells: pairs of more cells are not chosen.
-        as_printed: merge codes and weigh measurements as the paper prints it: one code for all rare ones (Algorithm 4),
-            no intervals of an axis, and weights 1/sigma in the loss.
-        rare: how merged values are written, unless `sample` is told; "even" is step 8 of the paper.
+        penalty: the part of a pair's expected noise that is subtracted from its score.
+        size_power: a marginal of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
+        max_cells: pairs of more cells are not selected.
+        as_printed: merge codes and weight measurements as printed: one code for all rare ones (Algorithm 4), no
+            intervals of an axis, and weights 1/sigma in the loss.
+        rare: how merged values are written, unless `sample` overrides it; "even" is step 8 of the paper.
         generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
             projection.
 
-    **Privacy.** Three kinds of calls to the gate; everything else reads their answers (Theorem 3 and the appendix).
+    **Privacy.** Three kinds of questions to the gate; everything else uses their answers (Theorem 3 and the appendix).
     """
 
     name = "mst"
@@ -80,7 +79,7 @@ class MST(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Thirds of the budget, equal noise, plain scores, Algorithm 4 to the letter, rare values spread evenly."""
+        """Thirds of the budget, equal noise, plain scores, Algorithm 4 as printed, rare values spread evenly."""
         return {
             "split": (1 / 3, 1 / 3, 1 / 3),
             "penalty": 0.0,
@@ -90,7 +89,7 @@ class MST(Mechanism):
         }
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Measure the columns, merge rare codes, choose a tree of pairs, measure the tree."""
+        """Measure the columns, merge rare codes, select a tree of pairs, measure the tree."""
         kept: dict[Clique, float] = dict(self.keep)
         check_kept(table.domain, kept)
         for_ones, for_tree, for_pairs = self._divide(table.domain, rho)
@@ -102,7 +101,7 @@ class MST(Mechanism):
                 table.code_groups,
                 threshold=self.threshold,
                 once=True,
-                many=_MANY,
+                many=_RARE_SHARE,
                 as_printed=self.as_printed,
             )
 
@@ -123,17 +122,17 @@ class MST(Mechanism):
         )
 
     def make_generator(self) -> Generator:
-        """The measured cliques are little more than a tree: a graphical model of them starts from closed forms."""
+        """Return the generator; a graphical model starts from closed forms, because the cliques are nearly a tree."""
         return Generator("tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The largest tree that could be chosen, a group of tables being counted, and the lists of candidates."""
+        """Return the memory of the largest possible tree, of marginals being counted, and of lists of candidates."""
         kept = [clique for clique, _ in self.keep]
         forest = largest_forest(domain, self.max_cells)
         return tree_footprint(domain, forest, kept, candidates=len(eligible_pairs(domain, self.max_cells)))
 
     def _divide(self, domain: Domain, rho: float) -> tuple[float, ...]:
-        """The budget of each step; all of it is for the columns where there is no pair to choose or keep."""
+        """Return the budget of each step; all of it is for the columns if there is no pair to select or keep."""
         several = sum(size > 1 for size in domain.values()) > 1
         return tuple(rho * part for part in self.split) if several or self.keep else (rho, 0.0, 0.0)
 
@@ -146,7 +145,7 @@ class MST(Mechanism):
         for_pairs: float,
         progress: Progress,
     ) -> list[Clique]:
-        """Algorithm 6, with a penalty for the noise that each pair would get; no pairs where none can be joined."""
+        """Select the tree (Algorithm 6), with a penalty for the expected noise of each pair."""
         joins = count_joins(table.domain, kept, self.max_cells)
         if not joins:
             return []
@@ -157,10 +156,10 @@ class MST(Mechanism):
         )
 
     def _offsets(self, independent: IndependentPairs, table: PrivateTable, share: float) -> dict[Clique, float] | None:
-        """What a pair must be worth: part of what noise would add to the L1 distance of its table, less a little.
+        """Return the offsets of pairs: part of their expected L1 noise, minus a bonus for cells.
 
-        That is sqrt(2/pi) sigma a cell on average. In a cell that hardly any row is expected in, noise costs no more
-        than that: estimation knows that counts are not negative and what they sum to.
+        The noise is sqrt(2/pi) sigma per cell on average, but at most the expected count of the cell: estimation uses
+        that counts are not negative and what they sum to.
         """
         if self.penalty == 0:
             return None
@@ -173,12 +172,12 @@ class MST(Mechanism):
         A pair with more codes also carries more of the dependence between its other neighbours in the tree.
         """
         rows, cost = float(expected.sum()), float(np.minimum(noise, expected).sum())
-        felt = min(cost, max(0.0, 2 * (cost - _UNFELT * rows)))
-        return self.penalty * felt - _CARRIED * rows * math.log(expected.size)
+        felt = min(cost, max(0.0, 2 * (cost - _NO_PENALTY * rows)))
+        return self.penalty * felt - _CELL_BONUS * rows * math.log(expected.size)
 
 
 def weights_by_size(domain: Domain, cliques: Sequence[Clique], power: float) -> dict[Clique, float]:
-    """Weights n^power of tables of n cells, scaled to a mean square of 1 so that other weights compare with them."""
+    """Return weights n^power of marginals of n cells, scaled to a mean square of 1 to compare with other weights."""
     raw = {clique: float(domain.cells(clique)) ** power for clique in cliques}
     mean = math.sqrt(math.fsum(weight**2 for weight in raw.values()) / len(raw)) if raw else 1.0
     return {clique: weight / mean for clique, weight in raw.items()}

@@ -1,4 +1,4 @@
-"""`mwem`: MWEM+PGM, the mechanism that AIM grew out of (McKenna et al. 2022, Algorithm 1)."""
+"""`mwem`: MWEM+PGM, the predecessor of AIM (McKenna et al. 2022, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from understudy.progress import Progress, silent
 
 
 class MWEM(Mechanism):
-    """Choose and measure a marginal of the workload in each of a fixed number of equal rounds.
+    """Select and measure a marginal of the workload in each of a fixed number of equal rounds.
 
-    It is AIM without its ideas: no look at the columns first, candidates of the workload alone, the error less the
-    number of cells as the score, and rounds of equal budget. Algorithm 1 does not limit the model; `max_mib` does:
-    a model that does not fit into memory is of no use.
+    Compared with AIM, columns are not measured first, candidates are the cliques of the workload only, the score is the
+    error minus the number of cells, and rounds have equal budgets. Unlike Algorithm 1, the model is limited by
+    `max_mib`.
 
     **Privacy.** Every answer comes from the gate; the rounds' equal shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
-        rounds: how many rounds, as a multiple of the number of columns.
-        measured: the part of each round's budget that goes to measuring; the rest chooses.
+        rounds: the number of rounds, as a multiple of the number of columns.
+        measured: the part of each round's budget for measuring; the rest is for selection.
         max_mib: the largest junction tree.
-        max_cells: cliques of more cells are no candidates.
-        as_printed: weights 1/sigma in the loss, and no smoothing of columns with an axis, as the paper prints it.
-        bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+        max_cells: cliques of more cells are not candidates.
+        as_printed: weights 1/sigma in the loss, and no estimation by cumulative counts, as printed in the paper.
+        bounds: whether the release keeps the record that error bounds of unmeasured marginals need.
+        generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
     """
 

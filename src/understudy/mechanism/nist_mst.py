@@ -1,6 +1,6 @@
 """`nist-mst`: the winner of the 2018 NIST challenge: marginals chosen from a public table, then measured privately.
 
-Algorithm 2 of "Winning the NIST Contest" for any table; the census transforms of its steps 2, 3 and 8 are the schema's.
+Algorithm 2 of "Winning the NIST Contest" for any table; the schema replaces the census transforms of steps 2, 3 and 8.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class NistMST(Mechanism):
     """Choose marginals from a public table, measure the columns and those marginals privately, fit a model.
 
     Attributes:
-        public: the public table: a frame, a file, or a source; forgotten once the marginals are chosen.
+        public: the public table: a frame, a file, or a source; not kept once the marginals are chosen.
         keep: cliques that are always measured, of any order: cliques, or (clique, weight); others weigh 1.
-        cliques: the chosen marginals with weights; None until they were chosen.
-        public_name: what the receipt calls the public table.
-        income: the columns of the contest's third score, the income last: their table weighs 8 up to epsilon 0.3, 4
-            from epsilon 4 and 6 between, their pairs weigh 2, and the first look at the income weighs 2.
-        error: triples that the tree explains better than this (L1, as a part of the rows) are not added.
+        cliques: the chosen marginals with weights; None before they are chosen.
+        public_name: the name of the public table in the receipt.
+        income: the columns of the contest's third score, the income last: their marginal has weight 8 up to epsilon
+            0.3, 4 from epsilon 4, and 6 in between; their pairs and the first measurement of the income have weight 2.
+        error: triples whose error in the tree (L1, as a part of the rows) is below this are not added.
         threshold: codes whose noisy count is below this many standard deviations are merged.
-        max_cells: larger tables are not measured.
+        max_cells: larger marginals are not measured.
         calibration: "tight" (the exact curve of all measurements, or the tightest conversion from zCDP, Remark 3) or
             "paper" (equation 5.1, more noise).
-        as_printed: merge codes and weigh measurements as the paper prints it: one code for all rare ones (Algorithm 4),
-            and weights 1/sigma in the loss.
-        rare: how merged values are written, unless `sample` is told; "even" is step 8 of the paper.
+        as_printed: merge codes and weight measurements as printed: one code for all rare ones (Algorithm 4), and
+            weights 1/sigma in the loss.
+        rare: how merged values are written, unless `sample` overrides it; "even" is step 8 of the paper.
         generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
             projection.
 
-    **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). All of them are fixed in advance,
-    only codes are merged in between. The public table is the custodian's declaration, and is never charged.
+    **Privacy.** Two groups of measurements with half of the budget each (Theorem 2). They are fixed in advance; codes
+    are merged in between. The custodian declares the public table; reading it costs nothing.
     """
 
     name = "nist-mst"
@@ -81,17 +81,17 @@ class NistMST(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Equation 5.1, Algorithm 4 to the letter, rare values spread evenly."""
+        """Return the paper's settings: equation 5.1, Algorithm 4 as printed, rare values spread evenly."""
         return {"calibration": "paper", "as_printed": True, "rare": "even"}
 
     def prepare(self, schema: Schema) -> NistMST:
-        """The same mechanism with its marginals chosen and without the public table.
+        """Return the mechanism with its marginals chosen and without the public table.
 
-        **Privacy.** Reads the public table alone, through the private table's schema.
+        **Privacy.** Reads only the public table, with the private table's schema.
 
         Raises:
-            SettingError: without a public table, or for cliques to keep that cannot be measured.
-            InputError: when the public table cannot be read.
+            SettingError: if there is no public table, or a clique to keep cannot be measured.
+            InputError: if the public table cannot be read.
         """
         check_kept(schema.domain, [*self._kept(), self.income])
         if self.cliques is not None:
@@ -103,7 +103,7 @@ class NistMST(Mechanism):
         return replace(self, public=None, public_name=self._name_public(), cliques=self._choose(source))
 
     def public_tables(self) -> dict[str, Any]:
-        """The table that the marginals are chosen from."""
+        """Return the table that the marginals are chosen from."""
         return {} if self.public is None and self.public_name is None else {self._name_public(): self.public}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -127,27 +127,27 @@ class NistMST(Mechanism):
         later: list[Measurement] = []
         if weights:
             later = merged.measure(weights, rho=rest, weights=weights)
-        elif not table.planned:  # columns of one code have no tables
+        elif not table.planned:  # columns of one code have no pairs
             merged, later = measure_columns_again(table, ones, rho=rest, merge=merge, weights=columns)
         return self.conclude(merged, [*ones, *later], rounds=_report_noise(table, ones), progress=progress)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
-        """All measurements with their weights; none for the paper's calibration, or weights that epsilon decides."""
+        """Return all measurements with weights; none with the paper's calibration, or if weights depend on epsilon."""
         if self.calibration == "paper" or self.income:
             return {}
         columns, chosen = self._weights(domain, 2)
         return columns | chosen
 
     def make_generator(self) -> Generator:
-        """The measured cliques are little more than a tree: a graphical model of them starts from closed forms."""
+        """Return the generator; a graphical model starts from closed forms, because the cliques are nearly a tree."""
         return Generator("tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The chosen tables, each no larger than `max_cells`, and those to keep."""
+        """Return the memory of the chosen marginals, at most `max_cells` each, and of those to keep."""
         kept = list(self._kept())
         chosen = [clique for clique, _ in self.cliques or ()]
         sizes = [min(int(self.max_cells), domain.cells(clique)) for clique in chosen]
-        if domain.rules:  # the columns of rules lie together, so the chosen tables are more than a tree
+        if domain.rules:  # columns of a rule share a clique, so the model is more than a tree
             small = leave_out_large(domain, chosen, int(self.max_cells))
             sizes.append(JunctionTree.of(domain, [*small, *kept]).cells)
         return tree_footprint(domain, sizes, kept)
@@ -160,13 +160,13 @@ class NistMST(Mechanism):
         return tuple((clique, 1.0) for clique in cliques)
 
     def _kept(self, epsilon: float | None = None) -> dict[Clique, float]:
-        """The cliques that are always measured, with their weights; those of `keep` win (lines 2 and 6)."""
+        """Return the cliques that are always measured, with weights; `keep` has precedence (lines 2 and 6)."""
         pairs = dict.fromkeys(combinations(self.income, 2), 2.0) if len(self.income) > 2 else {}
         whole = {self.income: income_weight(epsilon)} if len(self.income) > 1 else {}
         return pairs | whole | dict(self.keep)
 
     def _weighted_cliques(self, epsilon: float | None) -> dict[Clique, float]:
-        """Chosen and kept cliques with their weights (line 6 of Algorithm 5); weights of kept ones win."""
+        """Return chosen and kept cliques with weights (line 6 of Algorithm 5); those of kept ones have precedence."""
         cliques = self.cliques
         if cliques is None:
             if not isinstance(self.public, Source):
@@ -177,9 +177,9 @@ class NistMST(Mechanism):
     def _weights(
         self, domain: Domain, power: int, guarantee: tuple[float, float] | None = None
     ) -> tuple[dict[Clique, float], dict[Clique, float]]:
-        """Weights of columns and of chosen cliques, each group half of the sum of their powers, which is 1.
+        """Return the weights of columns and of chosen cliques; the powers of each group sum to one half.
 
-        A single column that is kept adds its weight to that of its first look: nothing is measured twice.
+        A single column that is kept is measured once, with the sum of both weights.
         """
         chosen = self._weighted_cliques(None if guarantee is None else guarantee[0])
         for clique in chosen:
@@ -195,7 +195,7 @@ class NistMST(Mechanism):
         return columns, groups
 
     def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
-        """Line 5, on the merged domain; kept cliques stay whatever their size, columns of one code need no table."""
+        """Line 5, on the merged domain; kept cliques of any size stay, and columns of one code are left out."""
         domain = merged.domain
         kept = set(self._kept())
         free = leave_out_large(domain, [clique for clique in chosen if clique not in kept], int(self.max_cells))
@@ -204,7 +204,7 @@ class NistMST(Mechanism):
 
 
 def income_weight(epsilon: float | None) -> float:
-    """The weight of the table of the income score (line 6 of Algorithm 5); the middle one without an epsilon.
+    """Return the weight of the marginal of the income score (line 6 of Algorithm 5); 6 without an epsilon.
 
     >>> [income_weight(epsilon) for epsilon in (0.3, 0.31, 3.9, 4.0, None)]
     [8.0, 6.0, 6.0, 4.0, 6.0]
@@ -215,7 +215,7 @@ def income_weight(epsilon: float | None) -> float:
 
 
 def equation_5_1(epsilon: float, delta: float) -> float:
-    """The paper's noise scale for two groups of measurements of unit L2 norm.
+    """Return the paper's noise scale for two groups of measurements of unit L2 norm.
 
     >>> [round(equation_5_1(epsilon, 2e-12), 4) for epsilon in (0.3, 1, 8)]
     [34.6972, 10.4758, 1.3876]
@@ -225,16 +225,17 @@ def equation_5_1(epsilon: float, delta: float) -> float:
 
 
 def _paper_sigma(table: PrivateTable) -> float | None:
-    """Equation 5.1 for this run's guarantee, for sensitivity 1; None where it has no epsilon and delta."""
+    """Return equation 5.1 for this run's guarantee and sensitivity 1; None without epsilon and delta."""
     if table.guarantee is None or not table.guarantee[1]:
         return None
     return equation_5_1(*table.guarantee)
 
 
 def _report_noise(table: PrivateTable, ones: Sequence[Measurement]) -> list[dict[str, float]]:
-    """The scale of the run's Gaussian noise, for sensitivity 1, and that of equation 5.1; nothing under pure DP.
+    """Describe the run's Gaussian noise for sensitivity 1, and that of equation 5.1; empty under pure DP.
 
-    A table of sigma s costs rho = D^2 / (2 s^2) at L2 sensitivity D, so 2 rho is its precision for sensitivity 1.
+    A marginal of sigma s costs rho = D^2 / (2 s^2) at L2 sensitivity D, so 2 rho is its precision for sensitivity
+    1.
     """
     if table.guarantee is not None and not table.guarantee[1]:
         return []
@@ -243,11 +244,11 @@ def _report_noise(table: PrivateTable, ones: Sequence[Measurement]) -> list[dict
     return [{"sigma": used} if paper is None else {"sigma": used, "equation_5_1": paper, "gain": 1 - used / paper}]
 
 
-# Algorithm 5: which marginals a public table says are worth measuring.
+# Algorithm 5: the choice of marginals from a public table.
 
 
 def mutual_information(counts: Counts, shape: tuple[int, ...]) -> float:
-    """The mutual information of a pair's table, in nats; 0 for an empty one.
+    """Return the mutual information of a two-way marginal, in nats; 0 for an empty one.
 
     >>> round(mutual_information(np.array([5, 0, 0, 5]), (2, 2)), 4), mutual_information(np.array([1, 1, 1, 1]), (2, 2))
     (0.6931, 0.0)
@@ -267,10 +268,9 @@ def mutual_information(counts: Counts, shape: tuple[int, ...]) -> float:
 
 
 def conditional_error(counts: Counts, shape: tuple[int, ...]) -> float:
-    """How badly two pairs that share the first column explain a triple: L1 distance as a part of the rows (line 3).
+    """Return the error of a triple modelled by two pairs that share the first column, as a part of the rows (line 3).
 
-    The explanation that Private-PGM gives of M_ijk from M_ij and M_ik is M_ij M_ik / M_i, the second and third column
-    independent given the first.
+    Private-PGM models M_ijk by M_ij M_ik / M_i: the second and third column are independent given the first.
 
     >>> xor = np.array([[[5, 0], [0, 5]], [[0, 5], [5, 0]]]).ravel()
     >>> conditional_error(xor, (2, 2, 2)), conditional_error(np.full(8, 3), (2, 2, 2))
@@ -282,19 +282,19 @@ def conditional_error(counts: Counts, shape: tuple[int, ...]) -> float:
         return 0.0
     ij, ik = i * shape[1] + j, i * shape[2] + k
     explained = _sum_by_key(ij, cells) * _sum_by_key(ik, cells) / _sum_by_key(i, cells)
-    # Cells that hold no row are explained by what is left of the explanation, which sums to n.
+    # The error of empty cells is the rest of the modelled counts, which sum to n.
     return float((np.abs(cells - explained).sum() + n - explained.sum()) / n)
 
 
 def choose_cliques(public: Source, *, keep: Sequence[Clique] = (), error: float = 0.1) -> list[Clique]:
-    """The pairs and triples that Algorithm 5 selects, without the cliques to keep.
+    """Return the pairs and triples that Algorithm 5 selects, without the cliques to keep.
 
-    **Privacy.** Reads the public table alone: the result is public, and nothing is charged.
+    **Privacy.** Reads only the public table: the result is public, and nothing is charged.
 
     Args:
         public: the public table, coded by the private table's schema.
         keep: cliques to keep; their columns are connected first (line 1).
-        error: triples that the tree explains better than this are not added (line 4).
+        error: triples with a smaller error in the tree are not added (line 4).
     """
     domain = public.domain
     tree = public_tree(public, keep)
@@ -322,7 +322,7 @@ def pair_information(public: Source) -> dict[Clique, float]:
 
 
 def maximum_spanning_tree(weights: Mapping[Clique, float]) -> list[Clique]:
-    """Kruskal's tree (a forest where pairs are missing), heaviest pairs first; ties by the order given.
+    """Return Kruskal's maximum spanning tree (or forest); ties are broken by the given order.
 
     >>> maximum_spanning_tree({("a", "b"): 1.0, ("b", "c"): 3.0, ("a", "c"): 2.0})
     [('b', 'c'), ('a', 'c')]
@@ -338,7 +338,7 @@ def maximum_spanning_tree(weights: Mapping[Clique, float]) -> list[Clique]:
 
 
 def _find_triangles(public: Source, tree: Sequence[Clique], error: float) -> Iterable[Clique]:
-    """Lines 3 and 4: around each column a tree of its neighbours whose triples are explained worst, column first."""
+    """Lines 3 and 4: for each column, the tree of its neighbours whose triples have the largest errors."""
     neighbours: dict[str, list[str]] = {column: [] for column in public.domain}
     for a, b in tree:
         neighbours[a].append(b)
@@ -354,10 +354,10 @@ def _find_triangles(public: Source, tree: Sequence[Clique], error: float) -> Ite
 
 
 def leave_out_large(domain: Domain, cliques: Iterable[Clique], max_cells: int) -> list[Clique]:
-    """Those cliques that a model can afford (line 5): tables of fewer than `max_cells` cells.
+    """Return the cliques of fewer than `max_cells` cells (line 5).
 
-    A pair that closes a triangle goes with its triple, whether or not it is small itself: without the triple's table
-    the model would still have to hold the triangle.
+    A pair that closes a triangle is left out together with its triple, even if the pair is small: the model would still
+    have to hold the triangle.
 
     >>> leave_out_large(Domain({"a": 9, "b": 9, "c": 9}), [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")], 100)
     [('a', 'b'), ('a', 'c')]
@@ -370,7 +370,7 @@ def leave_out_large(domain: Domain, cliques: Iterable[Clique], max_cells: int) -
 
 
 def _occupied_cells(counts: Counts, shape: tuple[int, ...]) -> tuple[tuple[NDArray[np.intp], ...], NDArray[np.float64]]:
-    """The codes of the cells that hold rows, and how many they hold."""
+    """Return the codes of non-empty cells, and their counts."""
     if isinstance(counts, SparseCounts):
         where, values = counts.cells, counts.counts
     else:
@@ -386,6 +386,6 @@ def _x_log_x(counts: NDArray[Any]) -> float:
 
 
 def _sum_by_key(keys: NDArray[np.intp], cells: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each cell the sum of the cells with its key."""
+    """Return for each cell the sum of the cells with its key."""
     _, place = np.unique(keys, return_inverse=True)
     return np.bincount(place, cells)[place].astype(np.float64)

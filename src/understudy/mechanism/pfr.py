@@ -1,7 +1,6 @@
 """`pfr`: histograms of groups of columns, denoised (pfr's entry, the winner of matches 1 and 2 of the 2018 challenge).
 
-No code was published: this is our reading of the description. What was unclear, and what was chosen, is in
-docs/decisions/contest-entries.md.
+No code was published: this is our interpretation of the description (docs/decisions/contest-entries.md).
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from understudy.model.consistency import norm_sub
 
 
 class PFR(ColumnGroups):
-    """Measure one table of each group of columns, remove as many counts as seem to be noise, draw groups independently.
+    """Measure the marginal of each group of columns, remove counts that are probably noise, draw groups independently.
 
-    Columns that are functions of others are the schema's dependencies; combinations that cannot occur are its rules.
+    Declare columns that are functions of others as dependencies, and impossible combinations as rules of the schema.
 
-    **Privacy.** One call to the gate; the groups follow from the schema and the settings.
+    **Privacy.** One question to the gate; the groups follow from the schema and the settings.
 
     Attributes:
-        groups: columns that are measured together; public knowledge. The others are divided by `group_cells`.
-        group_cells: neighbours in the schema are measured together while their table has at most this many cells.
-        dropped: a table whose mean count is below this many standard deviations of its noise is uniform.
+        groups: columns that are measured together; must be public knowledge. Others are grouped in schema order.
+        group_cells: the most cells of a group that is formed in the order of the schema.
+        dropped: a marginal whose mean count is below this many standard deviations of its noise is uniform.
     """
 
     name = "pfr"
@@ -39,20 +38,20 @@ class PFR(ColumnGroups):
     dropped: NotNegative = 1.0
 
     def weigh(self, groups: Sequence[Clique], power: int) -> dict[Clique, float]:
-        """A group's part of the budget is proportional to its number of columns."""
+        """Return weights with which a group's part of the budget is proportional to its number of columns."""
         return {group: len(group) ** (1 / power) for group in groups}
 
     def clean(self, measurement: Measurement) -> NDArray[np.float64]:
-        """Keep the cells that are not thought empty, or nothing of a table that noise hides."""
+        """Remove counts of cells that are assumed empty; all counts if the noise hides the marginal."""
         values = np.asarray(measurement.values, np.float64)
         hidden = len(values) > 1 and values.mean() < self.dropped * measurement.sigma
         return np.zeros(len(values)) if hidden else denoise(values)
 
 
 def denoise(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Set as many of the smallest counts to zero as cells seem empty, and keep the sum.
+    """Set as many of the smallest counts to zero as cells are assumed empty, and keep the sum.
 
-    An empty cell is negative with probability 1/2, so twice the negative cells are thought empty.
+    An empty cell is negative with probability 1/2, so twice the number of negative cells are assumed empty.
 
     >>> denoise(np.array([50.0, 3.0, -2.0, 30.0, 2.0, -3.0])).tolist()
     [50.0, 0.0, 0.0, 30.0, 0.0, 0.0]

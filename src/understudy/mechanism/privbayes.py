@@ -1,6 +1,6 @@
 """`privbayes`: a Bayesian network of low degree, chosen privately (Zhang et al. 2014, "PrivBayes", general domains).
 
-Where it differs from the paper, and why, is in docs/decisions/privbayes.md; paper mode undoes what is a setting.
+Differences from the paper are explained in docs/decisions/privbayes.md; paper mode undoes what is a setting.
 With `generator="pgm"` it is PrivBayes+PGM (McKenna et al. 2019).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
+from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
@@ -25,6 +25,7 @@ from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.protocol import Model
 from understudy.model.tree import MeasuredTable, implied_rows, measured_tables, nearest_counts
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -32,30 +33,29 @@ from understudy.schema import Recoding
 Family: TypeAlias = Clique
 """An attribute-parent pair as one clique: the child first, then its parents."""
 
-_FOR_ROWS = 0.01  # the part of the budget for the number of rows, where it is not public
-_POSSIBLE = 1e-9  # the least probability of a value given its parents, where rules may leave no other
+_FOR_ROWS = 0.01  # the part of the budget for the number of rows, if it is not public
+_LEAST_PROBABILITY = 1e-9  # the smallest probability of a value if there are rules, so that some row is possible
 
 
 class PrivBayes(Mechanism):
-    """Choose parents for one column after another, measure each column with its parents, sample in that order.
+    """Select parents for one column after another, measure each column with its parents, sample in that order.
 
-    A column and its parents are chosen together, by how much the column depends on them (score R). Their table is
-    theta-useful: it has few enough cells that their mean count is `theta` times the noise on them.
+    A column and its parents are selected together, by their dependence (score R). Their marginal is theta-useful: the
+    mean count of its cells is at least `theta` times their noise.
 
-    **Privacy.** Four kinds of calls to the gate: a column for the number of rows where that is not public, a first look
-    at columns that are too wide, one selection for each column but the first, and the tables. The first column, the
-    candidates and the largest table follow from the schema, the settings and earlier answers.
+    **Privacy.** Four kinds of questions to the gate: a column for the number of rows if it is not public, a first
+    measurement of columns with too many codes, one selection for each column but the first, and the marginals. The
+    first column, the candidates and the largest marginal follow from the schema, the settings and earlier answers.
 
     Attributes:
-        beta: the part of the budget for choosing the network; the rest measures its tables.
-        theta: how many times the mean noise on a cell the mean count of a table's cells must be.
-        first: the part of the budget for a first look at columns too wide for a useful table with another; 0 for none.
+        beta: the part of the budget for selecting the network; the rest is for measuring.
+        theta: the smallest ratio of a marginal's mean count to its mean noise per cell.
+        first: the part of the budget for a first measurement of columns that have no useful pair; 0 for none.
         threshold: codes of these columns whose noisy count is below this many standard deviations are merged.
-        every_table: measure the table of every column, also where the table of a later column contains it; binary
-            domains never do.
-        clip: set negative counts to zero; else take the nearest table without them that has the right sum.
-        max_cells: no table has more cells.
-        max_candidates: columns have fewer parents where there would be more candidates than this, but at least one.
+        every_table: also measure marginals that another one contains; never in binary domains.
+        clip: set negative counts to zero; otherwise use the nearest non-negative marginal with the same sum.
+        max_cells: the largest marginal.
+        max_candidates: columns have fewer parents, but at least one, if there would be more candidates than this.
         max_mib: candidates that would make the junction tree of the network larger are left out.
         generator: "network", sampling from the network; "pgm", a graphical model of its tables; "gum", gradual updates;
             "rap", relaxed projection.
@@ -78,11 +78,11 @@ class PrivBayes(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """No first look, every table measured, negative counts set to zero."""
+        """Return the paper's settings: no first measurement, every marginal measured, negative counts set to zero."""
         return {"first": 0.0, "every_table": True, "clip": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Choose the network (GreedyBayes), measure its tables (NoisyConditionals)."""
+        """Select the network (GreedyBayes), measure its marginals (NoisyConditionals)."""
         declared = table
         ones, left = self._count_rows(table, rho)
         cells = self._useful_cells(table, table.rows_public or noisy_total(ones), (1 - self.beta) * left)
@@ -103,43 +103,32 @@ class PrivBayes(Mechanism):
             network.append(family)
         progress(Step("measure", 0.5, "columns with their parents"))
         tables = table.measure(self._families(table.domain, network), rho=left)
-        if not network:  # no column has two codes left: look again
+        if not network:  # no column has two codes left: measure columns again
             tables = declared.measure(one_way(declared.domain), rho=left)
             table = self._merge(declared, [*ones, *tables])
         rounds = [{"chosen": list(family)} for family in network if len(family) > 1]
         return self.conclude(table, [*ones, *tables], rounds=rounds, progress=progress)
 
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        groups: CodeGroups = NO_GROUPS,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """Sample from the network; or make a graphical model of its tables, or gradual updates."""
+    def own_model(
+        self, domain: Domain, measurements: Sequence[Measurement], recoding: Recoding, total: float | None
+    ) -> Model | None:
+        """Return the model of the network, or None if another generator was chosen."""
         if self.generator != "network":
-            return super().finish(
-                domain, measurements, recoding=recoding, groups=groups, total=total, progress=progress
-            )
-        progress(Step("estimate", None, "conditional tables"))
-        model = self._network_model(recoding.recode(domain), re_express_all(domain, measurements, recoding), total)
-        return Fit(model, measurements, recoding)
+            return None
+        return self._network_model(recoding.recode(domain), re_express_all(domain, measurements, recoding), total)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The tables in a few copies, a group of candidates being counted, the junction tree.
+        """Return the memory of the marginals, of candidates being counted, and of the junction tree.
 
-        All tables together have at most twice the cells of the tree: those within one of its cliques grow with each of
-        their columns, at least twofold.
+        All marginals together have at most twice the cells of the tree: within one of its cliques, each is at least
+        twice as large as the one before.
         """
         tree = min(int(self.max_mib * 2**17), len(domain) * domain.cells())
         cells = sum(domain.values()) + min(len(domain) * min(self.max_cells, domain.cells()), 2 * tree)
         return Footprint(memory_bytes=64 * cells + 32 * tree + (64 << 20), disk_bytes=24 * cells + 1024 * len(domain))
 
     def _count_rows(self, table: PrivateTable, rho: float) -> tuple[list[Measurement], float]:
-        """The smallest column, for the number of rows where that is not public, and what is left of the budget."""
+        """Measure the smallest column if the number of rows is not public; return it and the rest of the budget."""
         if table.rows_public is not None:
             return [], rho
         smallest = min(table.domain, key=table.domain.__getitem__)
@@ -149,10 +138,10 @@ class PrivBayes(Mechanism):
         return table.recode(compress(table.domain, ones, table.code_groups, threshold=self.threshold))
 
     def _useful_cells(self, table: PrivateTable, rows: float, rho: float) -> int:
-        """The most cells of a theta-useful table: its mean count is at least theta times the mean noise of a cell.
+        """Return the most cells of a theta-useful marginal: its mean count is at least theta times the mean noise.
 
-        There are as many tables as columns; of binary columns with k parents each, k fewer: the table of column k + 1
-        contains those of the columns before it.
+        There are as many marginals as columns; in binary domains with k parents each, k fewer, because the marginal of
+        column k + 1 contains those of the columns before it.
         """
         columns = max(1, sum(size > 1 for size in table.domain.values()))
 
@@ -167,7 +156,7 @@ class PrivBayes(Mechanism):
     def _candidates(
         self, table: PrivateTable, network: Sequence[Family], columns: Sequence[str], cells: int
     ) -> list[Family]:
-        """Every column that is left with each of its maximal parent sets; with fewer parents where these are many."""
+        """Return every remaining column with each of its maximal parent sets; smaller sets if there are too many."""
         domain, known = table.domain, {family[0] for family in network}
         parents = [column for column in columns if column in known]
         children = [column for column in columns if column not in known]
@@ -184,7 +173,7 @@ class PrivBayes(Mechanism):
             if degree > 1 and len(found) > self.max_candidates:
                 continue
             countable = [family for family in found if table.can_measure(family)] or [(child,) for child in children]
-            if degree == 1 and not domain.rules:  # a new column and one parent make no other table of the tree larger
+            if degree == 1 and not domain.rules:  # a new column and one parent make no other clique of the tree larger
                 return countable
             fitting = list(cliques_within(domain, dict.fromkeys(countable, 1.0), network, self.max_mib))
             if degree == 1 or JunctionTree.of(domain, [*network, fitting[0]]).size_mib <= self.max_mib:
@@ -192,7 +181,7 @@ class PrivBayes(Mechanism):
         return fitting
 
     def _families(self, domain: Domain, network: Sequence[Family]) -> list[Clique]:
-        """What to measure: each column and its parents in reverse order, so that the cliques tell the network."""
+        """Return the cliques to measure: each column, then its parents in reverse order, which encodes the network."""
         place = {family[0]: i for i, family in enumerate(network)}
         cliques = [(child, *sorted(parents, key=place.__getitem__, reverse=True)) for child, *parents in network]
         if self.every_table and not is_binary(domain):
@@ -204,10 +193,10 @@ class PrivBayes(Mechanism):
     def _network_model(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None
     ) -> GraphicalModel:
-        """The distribution in which each column depends on its parents as in their table.
+        """Return the model in which each column depends on its parents as in their marginal.
 
-        The potentials of the graphical model are the logarithms of the conditional tables, so that drawing from it is
-        drawing the columns one after the other, each given its parents. Its rows obey the rules.
+        The potentials of the graphical model are the logarithms of the conditional distributions, so sampling from it
+        draws the columns one by one, each given its parents. Its rows satisfy the rules.
         """
         tables = measured_tables(domain, measurements)
         rows = implied_rows(tables) if total is None else float(total)
@@ -216,7 +205,7 @@ class PrivBayes(Mechanism):
         for family, clique in families_of(domain, measurements).items():
             home, mine = domain.canonical(clique), domain.canonical(family)
             joint = counts[home].sum(axis=tuple(i for i, column in enumerate(home) if column not in mine))
-            conditional = condition(joint, mine.index(family[0]), least=_POSSIBLE if domain.rules else 0.0)
+            conditional = condition(joint, mine.index(family[0]), least=_LEAST_PROBABILITY if domain.rules else 0.0)
             with np.errstate(divide="ignore"):
                 potentials[mine] = np.log(conditional)
         return GraphicalModel(domain, potentials, total=rows)
@@ -232,14 +221,14 @@ class PrivBayes(Mechanism):
 
 
 def is_binary(domain: Domain) -> bool:
-    """Whether columns have two codes at most, and some have two."""
+    """Return whether columns have at most two codes, and some have two."""
     return max(domain.values()) == 2
 
 
 def split_columns(domain: Domain, cells: int) -> tuple[list[str], list[str]]:
-    """Columns that stand alone because no table of two columns with them is useful, and the others; by their sizes.
+    """Split columns into those without a useful pair and the others, by their sizes.
 
-    A column that goes with any other goes with the smallest, so that all others can be joined.
+    If a column has any useful pair, its pair with the smallest column is useful.
     """
     columns = [column for column, size in domain.items() if size > 1]
     sizes = sorted(domain[column] for column in columns)[:2]
@@ -250,21 +239,21 @@ def split_columns(domain: Domain, cells: int) -> tuple[list[str], list[str]]:
 
 
 def largest_degree(domain: Domain, columns: Sequence[str], cells: int) -> int:
-    """How many of these columns a table of this many cells can have at most."""
+    """Return the most of these columns that a marginal of this many cells can have."""
     products = accumulate(sorted(domain[column] for column in columns), lambda one, other: one * other)
     return sum(product <= cells for product in products)
 
 
 def count_at_least(domain: Domain, columns: Sequence[str], rooms: Sequence[int], degree: int) -> int:
-    """A lower bound of how many sets of `degree` columns have at most so many cells, summed over several limits."""
+    """Return a lower bound of the number of sets of `degree` columns within several limits of cells, summed."""
     powers = sorted(domain[column] ** degree for column in columns)
     return sum(math.comb(bisect_right(powers, room), degree) for room in rooms)
 
 
 def maximal_parents(domain: Domain, columns: Sequence[str], cells: int, degree: int) -> Iterator[Clique]:
-    """Sets of at most `degree` columns with at most this many cells to which none can be added: Max(V, tau).
+    """Yield the maximal sets of at most `degree` columns with at most this many cells: Max(V, tau).
 
-    The empty set is the only one where no column fits. A set keeps the order of the columns.
+    If no column fits, the only set is empty. A set keeps the order of the columns.
 
     >>> list(maximal_parents(Domain({"a": 2, "b": 2, "c": 3}), "abc", 6, 3))
     [('a', 'b'), ('a', 'c'), ('b', 'c')]
@@ -292,10 +281,10 @@ def maximal_parents(domain: Domain, columns: Sequence[str], cells: int, degree: 
 
 
 def families_of(domain: Domain, measurements: Sequence[Measurement]) -> dict[Family, Clique]:
-    """Each column with its parents, and the measured clique that tells them; the parents stand behind it in the clique.
+    """Return each column with its parents, and the measured clique that contains them, column first.
 
-    That is the clique in which the column is the first, or else one with the largest table of parents, by the most
-    precise measurement.
+    This is the clique that begins with the column, or else one with the most parent cells, by the most precise
+    measurement.
     """
     found: dict[Family, Clique] = {}
     for column in domain:
@@ -314,7 +303,7 @@ def families_of(domain: Domain, measurements: Sequence[Measurement]) -> dict[Fam
 
 
 def condition(joint: NDArray[np.float64], axis: int, *, least: float = 0.0) -> NDArray[np.float64]:
-    """The distribution along an axis given the others: uniform where there are no counts, at least `least`."""
+    """Return the distribution along an axis given the others: uniform if there are no counts, at least `least`."""
     sums = joint.sum(axis=axis, keepdims=True)
     uniform = np.full(joint.shape, 1.0 / joint.shape[axis])
     shares = np.divide(joint, sums, out=uniform, where=sums > 0)

@@ -1,6 +1,6 @@
 """`privmrf`: a Markov random field whose graph is chosen by noisy dependence (Cai et al. 2021, "PrivMRF").
 
-Where it differs from the paper, and why, is in docs/decisions/privmrf.md; paper mode undoes what is a setting.
+Differences from the paper are explained in docs/decisions/privmrf.md; paper mode undoes what is a setting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import noisy_total
-from understudy.mechanism.aim import look_at_columns
+from understudy.mechanism.aim import measure_columns
 from understudy.mechanism.base import Footprint, Mechanism, NotNegative, Positive, Share, one_way
 from understudy.mechanism.privbayes import maximal_parents
 from understudy.mechanism.rap import choose_worst
@@ -29,34 +29,37 @@ from understudy.model.junction_tree import JunctionTree, cliques_within
 from understudy.progress import Progress, Step, silent
 
 Scores: TypeAlias = Mapping[frozenset[str], float]
-"""By pair of columns its noisy score R: half the distance from independence, as a share of the rows."""
+"""The noisy score R of each pair of columns: half the distance from independence, as a share of the rows."""
 
-_LATER = 0.8  # marginals of the refinement steps, as a multiple of the number of columns
-_MOST_STEPS, _ASKED = 8, 400  # refinement steps at most, and candidates of each
+_LATER_MARGINALS = 0.8  # marginals of the refinement steps, as a multiple of the number of columns
+_MOST_STEPS, _STEP_CANDIDATES = 8, 400  # refinement steps at most, and candidates of each
 _MOST_SETS, _MOST_CANDIDATES = 500, 20_000  # sets of parents of a column in a clique, and candidates of a clique
-_FOR_ROWS = 0.01  # the part of the budget for the number of rows, where nothing else tells it
-_ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance of the fit before a choice, of large and smaller models
+_FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
+_ROUND_TOLERANCES, _MEDIUM_MIB = (
+    (0.05, 0.01),
+    8.0,
+)  # tolerance of the fit before a selection, of large and smaller models
 
 
 class PrivMRF(Mechanism):
-    """Choose a graph of dependent columns that stays tractable, measure marginals within its cliques, refine them.
+    """Build a tractable graph of dependent columns, measure marginals within its cliques, add marginals in steps.
 
-    First marginals come from a small Bayesian network in each clique of the graph. A few steps then add marginals that
-    the model answers worst.
+    The first marginals come from a small Bayesian network in each clique of the graph. A few steps then add marginals
+    that the model answers worst.
 
-    **Privacy.** Calls to the gate: a first look at columns (or one column for the number of rows), one vector of
-    dependence scores, the first marginals, and in each step selections and measurements. Candidates, graphs and limits
-    follow from the schema, the settings and earlier answers; the shares add up to `rho`.
+    **Privacy.** Questions to the gate: a first measurement of columns (or of one column, for the number of rows), one
+    vector of dependence scores, the first marginals, and in each step selections and measurements. Candidates, graphs
+    and limits follow from the schema, the settings and earlier answers; the shares add up to `rho`.
 
     Attributes:
         graph: the part of the budget for the dependence scores.
-        choosing: the part of the budget for choosing marginals in the steps.
-        theta: how many times the mean noise on a cell the mean count of a marginal's cells must be.
-        max_columns: no marginal has more columns.
+        choosing: the part of the budget for selecting marginals in the steps.
+        theta: the smallest ratio of a marginal's mean count to its mean noise per cell.
+        max_columns: the most columns of a marginal.
         max_mib: the largest junction tree of the graph.
-        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
-        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
+        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         generator: "pgm", a graphical model; "gum", gradual updates of rows; or "rap", relaxed projection.
     """
@@ -78,7 +81,7 @@ class PrivMRF(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Columns are not looked at first, no codes are merged."""
+        """Return the paper's settings: no first measurement of columns, no merging."""
         return {"first": 0.0}
 
     def __post_init__(self) -> None:
@@ -90,7 +93,7 @@ class PrivMRF(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Score pairs, build the graph, measure the first marginals, then refine them step by step."""
         declared, total = table.domain, table.rows_public
-        raw, stages, table = look_at_columns(
+        raw, stages, table = measure_columns(
             table,
             [(column,) for column in declared],
             rho=rho,
@@ -106,13 +109,13 @@ class PrivMRF(Mechanism):
             raw, left = table.measure([(smallest,)], rho=_FOR_ROWS * left), (1 - _FOR_ROWS) * left
         rows, domain = float(total or noisy_total(raw)), table.domain
         varying = [column for column, size in domain.items() if size > 1]
-        if not varying:  # no column has two codes left: look again
+        if not varying:  # no column has two codes left: measure columns again
             return self.conclude(table, [*raw, *table.measure(one_way(domain), rho=left)], progress=progress)
         progress(Step("select", 0.1, "dependence of pairs"))
         pairs = [pair for pair in combinations(varying, 2) if table.can_measure(pair)]
         scores = _scores(table.dependence(pairs, rho=self.graph * left), rows)
         cliques = graph_cliques(domain, scores, self.max_mib)
-        later = int(_LATER * len(varying))
+        later = int(_LATER_MARGINALS * len(varying))
         rho_each = (1 - self.graph - self.choosing) * left / (len(varying) + later)
         most = int(rows / (self.theta * table.expected_noise(rho_each)))
         initial = first_marginals(
@@ -123,20 +126,20 @@ class PrivMRF(Mechanism):
         rho_each = shared / (len(initial) + later)
         found = table.measure(initial, rho=rho_each * len(initial))
         measurements = [*re_express_all(declared, raw, table.recoding), *found]
-        model = estimate(domain, measurements, total=total, tolerance=_ROUGH[1])
+        model = estimate(domain, measurements, total=total, tolerance=_ROUND_TOLERANCES[1])
         candidates = useful_marginals(domain, cliques, cells=most, columns=self.max_columns)
         chosen = list[Clique]()
         for step in range(steps):
             count = later // steps + (step < later % steps)
             weights = {r: w for r, w in candidates.items() if r not in chosen and table.can_measure(r)} or candidates
-            asked = draw_candidates(weights, _ASKED, step)
+            asked = draw_candidates(weights, _STEP_CANDIDATES, step)
             open_ = cliques_within(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
             batch = choose_worst(table, model, open_, count=count, rho=self.choosing * left / steps)
             measurements += table.measure(batch, rho=rho_each * len(batch))
             chosen += batch
             progress(Step("measure", 0.2 + 0.8 * (step + 1) / steps, f"step {step + 1}: {len(batch)} marginals"))
             if step + 1 < steps:
-                rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
+                rough = _ROUND_TOLERANCES[model.size_mib < _MEDIUM_MIB]
                 model = estimate(domain, measurements, total=total, warm_start=model, tolerance=rough)
         kept = [*raw, *measurements[len(raw) :]]
         return self.conclude(table, kept, rounds=[{"chosen": list(r)} for r in chosen], progress=progress)
@@ -152,9 +155,9 @@ class PrivMRF(Mechanism):
 
 
 def graph_cliques(domain: Domain, scores: Scores, limit_mib: float) -> list[Clique]:
-    """Join pairs to a graph, the most dependent first, while its junction tree stays small; returns the cliques.
+    """Build a graph from pairs, the most dependent first, within a limit of its junction tree; return its cliques.
 
-    A pair that the graph's triangulation joins already costs nothing.
+    A pair that the triangulation joins already is free.
     """
     edges: list[Clique] = []
     tree = JunctionTree.of(domain, edges)
@@ -169,7 +172,7 @@ def graph_cliques(domain: Domain, scores: Scores, limit_mib: float) -> list[Cliq
 
 
 def cfs_score(column: str, parents: Sequence[str], scores: Scores) -> float:
-    """How well parents tell a column: its scores with them, less where they depend on each other (CFS).
+    """Return how well parents predict a column: its scores with them, reduced by scores between them (CFS).
 
     >>> round(cfs_score("x", "pq", {frozenset("xp"): 0.3, frozenset("xq"): 0.2, frozenset("pq"): 0.1}), 6)
     0.345033
@@ -188,7 +191,7 @@ def first_marginals(
     columns: int,
     admissible: Callable[[Clique], bool] = lambda clique: True,
 ) -> list[Clique]:
-    """For each column the best marginal of a small Bayesian network in one of the cliques, or the column alone.
+    """Return for each column the best marginal of a small Bayesian network in one of the cliques, or the column.
 
     The network of a clique starts at its first column. The next column is the one with the best set of parents among
     those before it, by the CFS score; a set is as large as `cells` and `columns` allow, and its table is `admissible`.
@@ -218,7 +221,7 @@ def first_marginals(
 
 
 def useful_marginals(domain: Domain, cliques: Iterable[Clique], *, cells: int, columns: int) -> dict[Clique, float]:
-    """The theta-useful marginals within the cliques, with the weights by which a step draws its candidates.
+    """Return the theta-useful marginals within the cliques, with the weights by which a step draws candidates.
 
     A clique of k columns gives each of its candidates the weight k^2 / (their number). Marginals of cliques with very
     many candidates have fewer columns.
@@ -236,7 +239,7 @@ def useful_marginals(domain: Domain, cliques: Iterable[Clique], *, cells: int, c
 
 
 def draw_candidates(weights: Mapping[Clique, float], most: int, step: int) -> list[Clique]:
-    """Draw different candidates by weight, with numbers that the step and the columns' names fix; all where few.
+    """Draw distinct candidates by weight, with numbers derived from the step and the columns' names; all if few.
 
     The largest of log(u) / weight for uniform u are a weighted sample without replacement (Efraimidis and Spirakis).
     """
@@ -249,5 +252,5 @@ def draw_candidates(weights: Mapping[Clique, float], most: int, step: int) -> li
 
 
 def _scores(distances: Mapping[Clique, int], rows: float) -> Scores:
-    """R of each pair: half its distance from independence in rows, as a share of the rows; at least 0."""
+    """Return R of each pair: half its distance from independence, as a share of the rows; at least 0."""
     return {frozenset(pair): max(0.0, value / (2 * rows)) for pair, value in distances.items()}

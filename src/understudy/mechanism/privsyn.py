@@ -1,4 +1,4 @@
-"""`privsyn`: many two-way marginals chosen by dependence, made consistent, and a table edited until it fits them.
+"""`privsyn`: many two-way marginals selected by dependence, made consistent, and rows edited until they fit.
 
 "PrivSyn: Differentially Private Data Synthesis" (USENIX Security 2021).
 """
@@ -23,31 +23,31 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
 _MOST_VISITS = 30_000
-"""How many partial cliques are looked at for each size: dense graphs have more than could ever be listed."""
+"""The most partial cliques that are visited for each size; dense graphs have too many to list."""
 
 
 class PrivSyn(Mechanism):
-    """One-ways, noisy dependence of all pairs, a dense choice of pairs merged into cliques, weighted measurements.
+    """Measure columns and the dependence of all pairs, select pairs, join them into cliques, measure these.
 
     Attributes:
         one_way_share: the share of the budget for the one-way marginals.
-        dependence_share: the share for the dependence scores; the rest measures the chosen cliques.
+        dependence_share: the share for the dependence scores; the rest measures the selected cliques.
         threshold: codes with a noisy count below this many standard deviations are merged, column by column.
-        clique_cells: pairs that are chosen together are measured as one table of up to this many cells.
+        clique_cells: selected pairs are joined into cliques of up to this many cells.
         pair_cells: pairs with more cells than this are never measured.
-        most_cells: all chosen pairs together have at most this many cells.
-        least_gain: stop choosing when the expected error falls by less than this many rows; 0 is the paper's rule.
-        shrink: whether to take the noise out of the differences between scores before choosing.
-        again: measure a column that no pair names a second time, by itself.
-        as_printed: merge rare codes into one whatever they are, and do not smooth columns with an axis.
-        updates: how rows are made: "tree", from a tree of the tables; "privsyn", the paper's start, passes and steps.
-        rare: how merged values are written, unless `sample` is told; "counts" is the paper's rule.
-        generator: "gum"; "pgm" for a graphical model, where pairs that would make its tree too large are not chosen;
+        most_cells: the most cells of all selected pairs together.
+        least_gain: stop selecting when the expected error falls by less than this many rows; 0 is the paper's rule.
+        shrink: whether to remove the noise from the differences between scores before selecting.
+        again: whether to measure a column in no selected pair a second time, by itself.
+        as_printed: merge all rare codes of a column into one, and do not estimate by cumulative counts.
+        updates: how rows are made: "tree", from a tree of marginals; "privsyn", the paper's start, passes and steps.
+        rare: how merged values are written, unless `sample` overrides it; "counts" is the paper's rule.
+        generator: "gum"; "pgm" for a graphical model, without pairs that would make its tree too large;
             or "rap" for relaxed projection.
         limit_mib: the largest junction tree for "pgm".
 
-    **Privacy.** Three questions to the gate: one-ways, all dependence scores in one charge, the chosen cliques. Choice,
-    merging, consistency and row making read their noisy answers only. The number of rows is the noisy total.
+    **Privacy.** Three questions to the gate: one-way marginals, all dependence scores in one charge, the selected
+    cliques. Everything else uses their noisy answers. The number of rows is the noisy total.
     """
 
     name = "privsyn"
@@ -71,7 +71,7 @@ class PrivSyn(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """A tenth for columns and for scores, threshold 3, plain scores, and the paper's gradual updates."""
+        """Return the paper's settings: a tenth for columns and for scores, threshold 3, plain scores, other updates."""
         return {
             "one_way_share": 0.1,
             "dependence_share": 0.1,
@@ -90,7 +90,7 @@ class PrivSyn(Mechanism):
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Measure one-ways, score pairs, choose, measure what was chosen, finish."""
+        """Measure columns, score pairs, select pairs, measure their cliques, finish."""
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(table.domain), rho=self.one_way_share * rho)
         recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold, as_printed=self.as_printed)
@@ -101,7 +101,7 @@ class PrivSyn(Mechanism):
         scores, record = self._scores(view, candidates, asked)
         left = rho - self.one_way_share * rho - asked
         pairs = self._choose(view, scores, left)
-        named = {column for pair in pairs for column in pair}  # merged codes are of no use to the others
+        named = {column for pair in pairs for column in pair}  # other columns do not need merged codes
         view = table.recode(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
         cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
@@ -109,13 +109,13 @@ class PrivSyn(Mechanism):
         return self.conclude(view, [*ones, *tables], rounds=record, progress=progress)
 
     def make_generator(self) -> Generator:
-        """Gradual updates, or a graphical model where it is small enough."""
+        """Return gradual updates, or a graphical model if it is small enough."""
         return Generator(self.generator, self.limit_mib, self.as_printed, self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
         """A few copies of tables with at most `most_cells` cells in total."""
         wide = [column for column, size in domain.items() if size > 1]
-        # merging codes may turn a pair that is too large into one that is just small enough
+        # merging codes may make a pair that is too large small enough
         pairs = sum(min(domain.cells(pair), self.pair_cells) for pair in combinations(wide, 2))
         cells = sum(domain.values()) + min(pairs, self.most_cells)
         return Footprint(memory_bytes=100 * cells, disk_bytes=16 * cells + 512 * len(domain) ** 2)
@@ -127,13 +127,13 @@ class PrivSyn(Mechanism):
     def _scores(
         self, view: PrivateTable, candidates: Sequence[Clique], rho: float
     ) -> tuple[dict[Clique, float], list[dict[str, Any]]]:
-        """Noisy dependence of the candidates, shrunk by what is public about its noise, and the record of it.
+        """Return the noisy dependence of the candidates, shrunk by the known noise, and the record of it.
 
         The record shows how dependent the pairs are that are not measured.
         """
         if not candidates:
             return {}, []
-        sigma = view.dependence_noise(len(candidates), rho)  # before it is spent: less than this share may be left
+        sigma = view.dependence_noise(len(candidates), rho)  # computed before the share is spent
         scores = view.dependence(candidates, rho=rho)
         values = np.array(list(scores.values()), np.int64)
         record = {"scored": [list(pair) for pair in scores], "scores": values, "scores_sigma": sigma}
@@ -153,7 +153,7 @@ class PrivSyn(Mechanism):
     def _cliques(
         self, view: PrivateTable, pairs: Sequence[Clique], rho: float
     ) -> tuple[list[Clique], dict[Clique, float]]:
-        """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
+        """Return the cliques to measure and their weights; a column in no pair is measured again by itself."""
         domain = view.domain
         named = {column for pair in pairs for column in pair}
         cliques = join_pairs(domain, pairs, most_cells=self.clique_cells, admissible=view.can_measure)
@@ -167,14 +167,14 @@ class PrivSyn(Mechanism):
         return lambda cliques: JunctionTree.of(domain, cliques).size_mib <= self.limit_mib
 
 
-# DenseMarg: which pairs to measure, and how pairs become cliques. Post-processing of scores.
+# DenseMarg: the selection of pairs and their joining into cliques; post-processing of scores.
 
 
 def shrink_scores(scores: Mapping[Clique, float], sd: float) -> dict[Clique, float]:
-    """The scores, moved towards their mean as far as noise of this standard deviation explains their differences.
+    """Shrink scores towards their mean by the part of their variance that the noise explains (James and Stein).
 
-    Greedy choice among noisy scores prefers pairs that the noise has favoured. The differences keep the part of their
-    variance that the noise does not explain (James and Stein); with little noise the scores stay as they are.
+    Greedy selection from noisy scores prefers pairs whose score the noise raised. With little noise, scores hardly
+    change.
 
     >>> shrink_scores({("a", "b"): 5.0, ("a", "c"): 1.0, ("b", "c"): 3.0}, 1.0)
     {('a', 'b'): 4.5, ('a', 'c'): 1.5, ('b', 'c'): 3.0}
@@ -196,17 +196,17 @@ def choose_pairs(
     most_cells: float = math.inf,
     admissible: Callable[[list[Clique]], bool] | None = None,
 ) -> list[Clique]:
-    """Pairs to measure, in the order chosen: greedily the one that lowers the expected error most (DenseMarg).
+    """Select pairs greedily, each time the one that lowers the expected error most (DenseMarg).
 
-    The expected error is what noise does to the chosen pairs plus the dependence that is lost with the others.
+    The expected error is the noise of the selected pairs plus the dependence of the others.
 
     Args:
         scores: noisy dependence of each candidate, in rows.
-        cells: the size of each candidate's table.
-        allocation: how the budget is divided.
+        cells: the number of cells of each candidate.
+        allocation: the division of the budget.
         least_gain: stop when a pair would lower the error by less than this many rows.
-        most_cells: chosen tables have at most this many cells in all.
-        admissible: whether these pairs may be measured together; a pair that makes a set inadmissible is passed over.
+        most_cells: the most cells of all selected pairs.
+        admissible: whether these pairs may be measured together; pairs that make a set inadmissible are skipped.
     """
     pairs = list(scores)
     gain = np.array([float(scores[pair]) for pair in pairs])
@@ -237,7 +237,7 @@ def join_pairs(
     most_cells: int = 5000,
     admissible: Callable[[Clique], bool] = lambda clique: True,
 ) -> list[Clique]:
-    """Cliques to measure instead of the pairs: small tables whose pairs were all chosen are measured as one.
+    """Join pairs into cliques: a small clique whose pairs were all selected is measured instead of them.
 
     From the largest size down to three, a clique of the graph of pairs is taken when its table has at most
     `most_cells` cells, it is `admissible` and shares at most two columns with all cliques taken before; then the pairs
@@ -265,7 +265,7 @@ def join_pairs(
 def _cliques(
     domain: Domain, near: Mapping[str, set[str]], length: int, most_cells: int, used: set[str]
 ) -> Iterator[Clique]:
-    """Cliques of one length, lazily and in order; `used` grows between two of them, which prunes the rest."""
+    """Yield cliques of one length in order; `used` may grow between two of them, which prunes the rest."""
     visits = 0
 
     def grow(clique: Clique, cells: int, candidates: list[str]) -> Iterator[Clique]:

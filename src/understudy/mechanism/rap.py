@@ -1,6 +1,6 @@
 """`rap`: relaxed adaptive projection (Aydore et al. 2021), with whole marginals as queries.
 
-Where it differs from the paper, and why, is in docs/decisions/rap.md; paper mode undoes what is a setting.
+Differences from the paper are explained in docs/decisions/rap.md; paper mode undoes what is a setting.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.adaptive import ModelMarginals
-from understudy.mechanism.aim import fit_into, look_at_columns
+from understudy.mechanism.aim import fit_into, measure_columns
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
@@ -25,28 +25,28 @@ from understudy.model.relaxed import RelaxedModel, count_rows, relaxed_of
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
 
-_ROOM = 1 << 24  # cells of all candidates together
+_MOST_CELLS = 1 << 24  # cells of all candidates together
 
 
 class RAP(Mechanism):
-    """Choose the marginals that relaxed rows answer worst, measure them, fit the rows to all measurements; repeat.
+    """Select the marginals that relaxed rows answer worst, measure them, fit the rows to all measurements; repeat.
 
-    The model is a thousand rows of relaxed one-hot codes, so that it needs no junction tree and any marginals may be
+    The model consists of a thousand rows of relaxed one-hot codes. It needs no junction tree, so any marginals may be
     measured together.
 
-    **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. Candidates, offsets
+    **Privacy.** Rows are read only by `measure` and `select` of the gate. Candidates, offsets
     and shares follow from the schema, the settings and earlier answers; the shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
-        rounds: how many times the rows are fitted (T in the paper).
-        batch: how many marginals each round chooses and measures (K).
-        measured: the part of each round's budget that goes to measuring; the rest chooses.
-        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
-        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        rounds: the number of rounds (T in the paper).
+        batch: the number of marginals that a round selects and measures (K).
+        measured: the part of each round's budget for measuring; the rest is for selection.
+        first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
+        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
-        max_cells: cliques of more cells are no candidates.
+        max_cells: cliques of more cells are not candidates.
     """
 
     name = "rap"
@@ -69,7 +69,7 @@ class RAP(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Nothing is measured before the first round, and half of each round chooses."""
+        """Return the paper's settings: no measurement before the first round, half of each round for selection."""
         return {"first": 0.0, "measured": 0.5}
 
     def __post_init__(self) -> None:
@@ -77,9 +77,9 @@ class RAP(Mechanism):
             raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Look at the columns, then choose, measure and project, round by round."""
+        """Measure the columns, then select, measure and project in each round."""
         declared, total = table.domain, table.rows_public
-        raw, stages, table = look_at_columns(
+        raw, stages, table = measure_columns(
             table,
             [r for r in self._cliques(declared) if len(r) == 1],
             rho=rho,
@@ -90,7 +90,7 @@ class RAP(Mechanism):
             progress=progress,
         )
         known = {r: weight for r, weight in self._cliques(table.domain).items() if table.can_measure(r)}
-        weights = fit_into(table.domain, known, _ROOM)
+        weights = fit_into(table.domain, known, _MOST_CELLS)
         measurements = re_express_all(declared, raw, table.recoding)
         model = self.project(table.domain, measurements, total, None)
         share = (rho - math.fsum(rho * part for _, part in stages)) / self.rounds
@@ -108,13 +108,13 @@ class RAP(Mechanism):
     def project(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
     ) -> RelaxedModel:
-        """Fit relaxed rows to all measurements so far, starting from those of the round before."""
+        """Fit relaxed rows to all measurements so far, starting from those of the previous round."""
         return relaxed_of(domain, measurements, total=total, start=before)
 
     def footprint(self, domain: Domain) -> Footprint:
         """The candidates' tables, true and by the model; the relaxed rows with their gradients, and their products."""
         closure = Workload.parse(self.workload, domain).closure()
-        cells = min(sum(min(domain.cells(r), self.max_cells) for r in closure), _ROOM)
+        cells = min(sum(min(domain.cells(r), self.max_cells) for r in closure), _MOST_CELLS)
         rows = count_rows(domain) * (sum(domain.values()) + 4 * math.isqrt(self.max_cells))
         return Footprint(memory_bytes=32 * cells + 32 * rows + (64 << 20), disk_bytes=16 * cells + 4 * rows + (1 << 20))
 
@@ -126,7 +126,7 @@ class RAP(Mechanism):
         chosen: Sequence[Clique],
         share: float,
     ) -> list[Clique]:
-        """Choose the marginals of a round by AIM's score, the distance less the noise that measuring would bring."""
+        """Select the marginals of a round by AIM's score, the distance minus the expected noise."""
         noise, domain = table.expected_noise(self.measured * share / self.batch), table.domain
         useful = {r: w for r, w in weights.items() if len(r) == 1 or noise * domain.cells(r) <= 2 * model.total}
         unused = {r: w for r, w in useful.items() if r not in chosen} or useful
@@ -134,7 +134,7 @@ class RAP(Mechanism):
         return choose_worst(table, model, unused, count=self.batch, rho=rho, noise=noise)
 
     def _cliques(self, domain: Domain) -> dict[Clique, float]:
-        """The workload's cliques and their parts, with weights; columns, and what has at most `max_cells` cells."""
+        """Return the workload's cliques and subsets of at most `max_cells` cells, and all columns, with weights."""
         closure = Workload.parse(self.workload, domain).closure()
         return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
 
@@ -142,17 +142,17 @@ class RAP(Mechanism):
 def choose_worst(
     table: PrivateTable, model: Model, weights: Mapping[Clique, float], *, count: int, rho: float, noise: float = 0.0
 ) -> list[Clique]:
-    """Choose the candidates that a model answers worst, one after the other; all, for nothing, where there are few.
+    """Select the candidates that a model answers worst, one by one; if there are few, all of them at no cost.
 
     **Privacy.** At most `count` selections of rho / count each, all against the same model.
 
     Args:
-        table: the rows behind the gate.
-        model: what is known so far.
+        table: the private table.
+        model: the current model.
         weights: the candidates.
-        count: how many to choose.
-        rho: the budget for choosing.
-        noise: what is taken from the score for each cell, in rows.
+        count: the number of selections.
+        rho: the budget for selection.
+        noise: the noise per cell that is subtracted from the score, in rows.
     """
     open_, chosen = dict(weights), list[Clique]()
     if len(open_) <= count:

@@ -48,23 +48,23 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 """Our own mechanisms, by name."""
 
 AUTO = "auto"
-"""The name that leaves the choice to the run."""
+"""The name with which a run chooses the mechanism."""
 
 CHOICES = ("adaptive", "mst", "independent")
-"""What `auto` stands for, the most accurate first."""
+"""The mechanisms that `auto` chooses from, the most accurate first."""
 
 GROUP = "understudy.mechanisms"
 """The entry-point group under which other packages offer theirs."""
 
 
 def mechanism_classes() -> dict[str, type[Mechanism]]:
-    """Our mechanisms and those of installed packages; ours win a name they share, and a broken package is left out."""
+    """Return our mechanisms and those of installed packages. Ours have precedence; broken packages are left out."""
     others = {point.name: _load(point) for point in entry_points(group=GROUP) if point.name not in MECHANISMS}
     return MECHANISMS | {name: chosen for name, chosen in others.items() if chosen is not None}
 
 
 def _load(point: EntryPoint) -> type[Mechanism] | None:
-    """What another package offers, or None where importing it fails: that must not stop the others."""
+    """Load a mechanism of another package; None if its import fails, which must not affect others."""
     try:
         chosen = point.load()
     except Exception:
@@ -73,20 +73,20 @@ def _load(point: EntryPoint) -> type[Mechanism] | None:
 
 
 def setting_names(chosen: type[Mechanism] | None) -> list[str]:
-    """The names of a mechanism's settings; none of no mechanism."""
+    """Return the names of a mechanism's settings; none if it is None."""
     return [] if chosen is None else [field.name for field in fields(chosen)]  # type: ignore[arg-type]
 
 
 def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **settings: Any) -> Mechanism:
-    """A mechanism from its name and settings, or the given one.
+    """Make a mechanism from its name and settings, or return the given one.
 
     Args:
         mechanism: a name, or a mechanism.
-        paper: whether it runs as published; settings are used beside or instead of the paper's.
+        paper: whether it runs as published; given settings replace those of the paper.
         settings: the mechanism's settings.
 
     Raises:
-        SettingError: for an unknown name or setting, listing the known ones; for what is no mechanism.
+        SettingError: if the name or a setting is unknown, or the value is not a mechanism.
     """
     if isinstance(mechanism, Mechanism):
         if settings or paper:
@@ -95,7 +95,7 @@ def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **setting
         return mechanism
     if not isinstance(mechanism, str):
         raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
-    known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # asking installed packages takes time
+    known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # searching installed packages takes time
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
     return known[mechanism].as_published(**settings) if paper else known[mechanism](**settings)

@@ -1,4 +1,4 @@
-"""Algorithm 6 of "Winning the NIST Contest": Kruskal's spanning tree with private choices, and cliques to keep."""
+"""Algorithm 6 of "Winning the NIST Contest": Kruskal's spanning tree with private selection, and cliques to keep."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Kept: TypeAlias = tuple[tuple[Clique, float], ...]
 
 
 def parse_kept(keep: Any) -> Kept:
-    """Cliques to keep in one form, from a mapping to weights or a list of cliques and of (clique, weight).
+    """Parse cliques to keep, given as a mapping to weights or a list of cliques and of (clique, weight).
 
     >>> parse_kept([("sex", "city"), (("sex", "age"), 6)])
     ((('sex', 'city'), 1.0), (('sex', 'age'), 6.0))
 
     Raises:
-        SettingError: for no list of cliques, a clique without columns or named twice, or a weight that is not positive.
+        SettingError: if a clique has no columns or is named twice, or a weight is not positive.
     """
     if isinstance(keep, str) or not isinstance(keep, Mapping | Sequence):
         raise SettingError("keep: give a list of cliques, such as [('sex', 'city')]")
@@ -71,21 +71,21 @@ def check_kept(domain: Domain, cliques: Iterable[Clique]) -> None:
     """
     for clique in cliques:
         if domain.cells(domain.check(clique)) > LARGEST_TABLE:
-            raise SettingError(f"keep: the table of {clique} is too large; use fewer columns, or coarser ones")
+            raise SettingError(f"keep: the marginal of {clique} is too large; use fewer columns, or coarser ones")
 
 
 RULED_MIB = 80.0
-"""How large a junction tree pairs may make together with rules, as long as others are left."""
+"""The largest junction tree of selected pairs together with rules, as long as other pairs are left."""
 
-_COPIES = 10  # tables of doubles that estimation holds for each cell of the model
+_COPIES = 10  # doubles that estimation holds for each cell of the model
 
 
 class IndependentPairs(FixedMarginals):
-    """The table of every pair of columns if they were independent: what the private choices compare with.
+    """The marginal of every pair of columns under independence, with which the private selections compare.
 
     Args:
-        one_ways: for each column its expected counts.
-        total: the number of rows they sum to.
+        one_ways: the expected counts of each column.
+        total: their sum.
     """
 
     def __init__(self, one_ways: Mapping[str, NDArray[np.float64]], total: float) -> None:
@@ -108,10 +108,10 @@ class IndependentPairs(FixedMarginals):
 
 
 def independent_pairs(table: PrivateTable, ones: Sequence[Measurement]) -> IndependentPairs:
-    """Every pair's table by the one-way marginals alone (line 1 of Algorithm 6).
+    """Return every pair's marginal under independence (line 1 of Algorithm 6).
 
     Args:
-        table: the rows behind the gate, with codes merged.
+        table: the private table, with codes merged.
         ones: measurements of the columns, before codes were merged.
     """
     expressed = re_express_all(table.declared_domain, ones, table.recoding)
@@ -128,20 +128,20 @@ def spanning_tree(
     offsets: Mapping[Clique, float] | None = None,
     progress: Progress = silent,
 ) -> list[Clique]:
-    """Pairs that connect the columns as a tree, each chosen privately among those that join two components.
+    """Select pairs that connect the columns as a tree, each privately from those that join two components.
 
-    The score of a pair is the L1 distance between its table and the given one, less its offset. Columns with a single
-    code need no pair; pairs of more than `max_cells` cells are left out, which may leave the columns in several trees.
+    The score of a pair is the L1 distance of its marginal from the given one, minus its offset. Columns with a single
+    code need no pair; pairs of more than `max_cells` cells are left out, so there may be several trees.
 
     **Privacy.** r - 1 selections of rho / (r - 1) each, for r components that can be joined (Theorem 3).
 
     Args:
-        table: the rows behind the gate.
-        independent: each pair's table as the one-way marginals suggest it.
+        table: the private table.
+        independent: each pair's marginal under independence.
         rho: the share for all selections together.
-        start: cliques that are measured anyway; their columns count as connected.
+        start: cliques that are always measured; their columns count as connected.
         max_cells: the largest pair.
-        offsets: what a pair must be worth, in rows; none by default.
+        offsets: subtracted from the scores, in rows; none by default.
         progress: called with each selection.
     """
     domain = table.domain
@@ -161,35 +161,35 @@ def spanning_tree(
 
 
 def leave_room_for_rules(domain: Domain, pairs: list[Clique], chosen: Iterable[Clique]) -> list[Clique]:
-    """The pairs that keep the model small: the columns of a rule lie together, so a tree of pairs is none any more."""
+    """Return the pairs that keep the model small: with rules, whose columns share a clique, pairs may form cycles."""
     return (
         list(cliques_within(domain, dict.fromkeys(pairs, 1.0), chosen, RULED_MIB)) if domain.rules and pairs else pairs
     )
 
 
 def eligible_pairs(domain: Domain, max_cells: int) -> list[Clique]:
-    """The pairs worth a choice: both columns with at least two codes, at most `max_cells` cells."""
+    """Return the candidate pairs: both columns with at least two codes, at most `max_cells` cells."""
     columns = [column for column, size in domain.items() if size > 1]
     return [pair for pair in combinations(columns, 2) if domain.cells(pair) <= max_cells]
 
 
 def count_joins(domain: Domain, start: Iterable[Clique], max_cells: int) -> int:
-    """How many pairs the tree will have: known before anything is chosen."""
+    """Return the number of pairs of the tree, which is known in advance."""
     components = Components(domain, start)
     return sum(components.join(pair) for pair in eligible_pairs(domain, max_cells))
 
 
 def largest_forest(domain: Domain, max_cells: int) -> list[int]:
-    """The cells of each pair of the largest tree that could be chosen: a bound for what a run needs.
+    """Return the cells of each pair of the largest possible tree, as a bound of what a run needs.
 
-    Merging codes may turn a pair that is too large into one of just `max_cells`, so larger ones count as that.
+    Merging codes may reduce a pair that is too large to `max_cells`, so larger pairs count as that.
     """
     columns = sorted((column for column, size in domain.items() if size > 1), key=domain.__getitem__, reverse=True)
     return [min(max_cells, domain.cells((columns[0], other))) for other in columns[1:]]
 
 
 def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique], *, candidates: int = 0) -> Footprint:
-    """What a run needs for a model of tables of these many cells and of cliques to keep."""
+    """Return the memory and disk for a model of marginals with these numbers of cells and of cliques to keep."""
     check_kept(domain, kept)
     joined = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept or domain.rules else 0
     joined += int(RULED_MIB * 2**17) if domain.rules else 0
@@ -202,7 +202,7 @@ def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique]
 
 
 class Components:
-    """Which columns are connected: a name for each component."""
+    """The connected components of columns."""
 
     def __init__(self, domain: Domain, start: Iterable[Clique]) -> None:
         self._of = {column: column for column in domain}
@@ -211,11 +211,11 @@ class Components:
                 self.join((clique[0], column))
 
     def are_apart(self, pair: Clique) -> bool:
-        """Whether the two are not connected."""
+        """Return whether the two columns are not connected."""
         return self._of[pair[0]] != self._of[pair[1]]
 
     def join(self, pair: Clique) -> bool:
-        """Connect the two; False when they were."""
+        """Connect the two columns; return False if they were connected already."""
         kept, gone = self._of[pair[0]], self._of[pair[1]]
         if kept == gone:
             return False

@@ -97,7 +97,7 @@ class Score:
         """The value of one part.
 
         Raises:
-            KeyError: when there is none.
+            KeyError: if there is none.
         """
         for part in self.parts:
             if (part.kind, part.name) == (kind, name):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import combinations
 from typing import Annotated, Any
 
 import numpy as np
@@ -41,12 +42,14 @@ class Attribute:
         chain: so many values, the first ones, are ordered and each is next to the one before; the others have no
             neighbours.
         levels: for values without order, the group of each value by level, finest first: the hierarchy below its root.
+        distances: instead, the semantic distance of any two of the first values, between 0 and 1, such as on a map.
     """
 
     size: int
     weight: Fraction | None = None
     chain: int = 0
     levels: tuple[NDArray[np.int64], ...] = ()
+    distances: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,7 @@ def aemc(
     attributes: Sequence[Attribute],
     *,
     tolerance: int = 0,
+    alpha: Fraction = Fraction(1),
     solver: Solver = "auto",
 ) -> Moves:
     """The least cost of moving, adding and removing rows until every cell differs by `tolerance` at most.
@@ -83,10 +87,11 @@ def aemc(
         real: counts of the same shape.
         attributes: one for each axis; the finite weights add up to 1.
         tolerance: differences up to this are free.
+        alpha: the cost of adding or removing a row.
         solver: see `flow.solve_flow`.
 
     Raises:
-        SettingError: when shapes, weights or a hierarchy do not fit.
+        SettingError: if shapes, weights or a hierarchy do not fit.
 
     >>> months = [Attribute(3, Fraction(1), chain=3)]
     >>> aemc(np.array([4, 4, 2]), np.array([5, 4, 1]), months).cost
@@ -94,25 +99,27 @@ def aemc(
     """
     _check_tables(synthetic, real, attributes, tolerance)
     rows = max(int(real.sum()), 1)
-    network, axis, owner = neighbour_network(attributes)
+    network, axis, owner = neighbour_network(attributes, alpha)
     extra = len(network.final) - real.size
     made, wanted = (
         np.append(table.reshape(-1).astype(np.int64), np.zeros(extra, np.int64)) for table in (synthetic, real)
     )
     found = solve_flow(network, made, wanted, tolerance, solver)
-    paid = np.abs(found.flow) * (network.cost / network.fine)
+    paid = np.abs(found.flow) * (network.cost * float(alpha) / network.fine)
     moving = np.bincount(axis, weights=paid, minlength=len(attributes)) / rows
-    cells = (found.excess + found.lack)[: real.size].astype(np.float64)
+    cells = float(alpha) * (found.excess + found.lack)[: real.size]
     for end in (network.tail, network.head):
         at = owner[end]
         cells += np.bincount(at[at >= 0], weights=paid[at >= 0] / 2, minlength=real.size)
-    adding, removing = float(found.lack.sum()) / rows, float(found.excess.sum()) / rows
+    adding, removing = (float(alpha * int(rest.sum())) / rows for rest in (found.lack, found.excess))
     cost = float(moving.sum()) + adding + removing
     return Moves(round(cost, 15), tuple(moving.tolist()), adding, removing, (cells / rows).reshape(real.shape))
 
 
-def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, Whole]:
+def neighbour_network(attributes: Sequence[Attribute], alpha: Fraction = Fraction(1)) -> tuple[Network, Whole, Whole]:
     """The sparse network: ordered values are next to each other, others connected through nodes of their hierarchy.
+
+    Values with distances of their own are connected in pairs.
 
     Returns:
         The network, the attribute of each edge, and by node the cell it stands for (-1 for a dummy).
@@ -127,6 +134,12 @@ def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, 
         if attribute.weight is None:
             continue
         lines = np.moveaxis(index, number, 0).reshape(attribute.size, -1)
+        if attribute.distances is not None:
+            for one, other in combinations(range(len(attribute.distances)), 2):
+                ends.append((lines[one], lines[other]))
+                costs.append(attribute.weight * _fraction(attribute.distances[one, other]))
+                axes.append(number)
+            continue
         if attribute.chain:
             if attribute.chain > 1:
                 ends.append((lines[: attribute.chain - 1].reshape(-1), lines[1 : attribute.chain].reshape(-1)))
@@ -137,7 +150,7 @@ def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, 
         ends += made
         costs += [attribute.weight / (2 * (len(attribute.levels) + 1))] * len(made)
         axes += [number] * len(made)
-    scale = math.lcm(*(cost.denominator for cost in costs)) if costs else 1
+    scale = math.lcm(alpha.denominator, *(cost.denominator for cost in costs))
     scale = scale if scale <= _EXACT else _ROUNDED
     lengths = [len(tail) for tail, _ in ends]
     empty = np.zeros(0, np.int64)
@@ -146,7 +159,7 @@ def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, 
         head=np.concatenate([empty, *(head for _, head in ends)]),
         cost=np.repeat(np.array([round(cost * scale) for cost in costs], np.int64), lengths),
         final=np.arange(nodes) < index.size,
-        fine=scale,
+        fine=round(alpha * scale),
     )
     return network, np.repeat(np.array(axes, np.int64), lengths), np.where(network.final, np.arange(nodes), -1)
 
@@ -178,6 +191,23 @@ def _check_tables(
     for attribute in attributes:
         if any(len(level) != attribute.size or (level < 0).any() for level in attribute.levels):
             raise SettingError("mgd: a hierarchy does not cover its column; give a group for every code")
+        if attribute.distances is not None:
+            _check_distances(attribute.distances, attribute.size)
+
+
+def _check_distances(distances: NDArray[np.float64], size: int) -> None:
+    """Refuse what is no table of distances: moving by a detour must not be cheaper than moving straight."""
+    fits = distances.ndim == 2 and distances.shape[0] == distances.shape[1] <= size
+    if not fits or not (np.isfinite(distances).all() and (distances >= 0).all() and (distances <= 1).all()):
+        raise SettingError("mgd.distance: give a square table of numbers between 0 and 1, a row for each value")
+    if np.diagonal(distances).any() or not np.allclose(distances, distances.T, atol=1e-9):
+        raise SettingError("mgd.distance: distances must be symmetric, and 0 from a value to itself")
+    if any((distances > row[:, None] + row[None, :] + 1e-9).any() for row in distances):
+        raise SettingError("mgd.distance: a detour is shorter than the distance of two values; correct the table")
+
+
+def _fraction(value: float) -> Fraction:
+    return Fraction(float(value)).limit_denominator(_ROUNDED)
 
 
 # -- the metric --
@@ -191,82 +221,130 @@ class Settings:
     """Settings of `mgd`.
 
     Attributes:
-        marginals: the target marginals; None: all sets of `ways` columns, as far as `most` and `cells` allow.
+        marginals: the target marginals; None: all sets of `ways` columns, as far as `most` and `cells` allow. Each is a
+            list of columns, or a mapping with its own settings:
+            ``{clique: [a, b], weight: 2, tolerance: 5, level: {a: region}, moving: {b: 1}}``.
         weights: one weight by marginal; None: 1 for one- and two-way marginals and 3 for three-way ones.
         ways: how many columns a marginal has when marginals are not given.
         most: at most so many marginals for each entry of `ways`, drawn at random.
         cells: marginals with more cells than this are left out.
         tolerance: differences of a cell up to this are free; 2 in the paper's study.
+        alpha: the cost of adding or removing a row; 1 in the paper's definition.
         moving: a column's weight within a marginal: a number, or None for "mass never moves along it". By default
-            ordered columns share 1 equally and the others have None.
+            ordered columns, and those with distances, share 1 equally and the others have None.
         level: by column, the declared level at which it enters instead of its own values.
         hierarchy: by column, groups of its codes by level, finest first; default the schema's levels.
+        distance: by column, a table of distances between its values, such as on a map, between 0 and 1.
         solver: "auto", "nearby" or "ortools"; all give the same.
     """
 
-    marginals: tuple[Clique, ...] | None = None
+    marginals: tuple[Clique | Mapping[str, Any], ...] | None = None
     weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
-    ways: tuple[Positive, ...] = (1, 2)
-    most: Positive = 150
+    ways: tuple[Positive, ...] = (1, 2, 3)
+    most: Positive = 50
     cells: Positive = 100_000
     tolerance: Annotated[int, Field(ge=0)] = 2
+    alpha: Annotated[float, Field(gt=0)] = 1.0
     moving: Mapping[str, float | None] = field(default_factory=dict)
     level: Mapping[str, str] = field(default_factory=dict)
     hierarchy: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    distance: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     solver: Solver = "auto"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target marginal with its weight and settings."""
+
+    clique: Clique
+    weight: float
+    tolerance: int
+    level: Mapping[str, str]
+    moving: Mapping[str, float | None]
 
 
 def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """The weighted mean over marginals of the cost of turning the synthetic table into the real one, per real row."""
     require_same_columns(real, synthetic)
-    cliques, weights, notes = _choose_marginals(schema, settings, rng)
+    targets, notes = _choose_marginals(schema, settings, rng)
     columns = {column.name: column for column in schema.coded}
     found: list[tuple[Clique, Moves]] = []
-    for (clique, one), (_, other) in zip(real.counts(cliques), synthetic.counts(cliques), strict=True):
-        attributes = [_make_attribute(columns[name], settings) for name in clique]
-        made, wanted = (_merge_levels(table, clique, columns, settings) for table in (other, one))
-        attributes = _scale_weights(attributes)
-        moves = aemc(made, wanted, attributes, tolerance=settings.tolerance, solver=settings.solver)
-        found.append((clique, moves))
+    cliques = [target.clique for target in targets]
+    for target, (_, one), (_, other) in zip(targets, real.counts(cliques), synthetic.counts(cliques), strict=True):
+        attributes = _scale_weights([_make_attribute(columns[name], settings, target) for name in target.clique])
+        made, wanted = (_merge_levels(table, target, columns) for table in (other, one))
+        limits: Any = {"tolerance": target.tolerance, "alpha": _fraction(settings.alpha), "solver": settings.solver}
+        found.append((target.clique, aemc(made, wanted, attributes, **limits)))
     costs = np.array([moves.cost for _, moves in found])
-    score = float(weights @ costs / weights.sum())
-    return METRIC.score(score, _make_parts(found, weights, columns), notes)
+    weights = np.array([target.weight for target in targets])
+    return METRIC.score(float(weights @ costs / weights.sum()), _make_parts(found, weights, columns), notes)
 
 
 def _choose_marginals(
     schema: Schema, settings: Settings, rng: np.random.Generator
-) -> tuple[list[Clique], NDArray[np.float64], tuple[str, ...]]:
+) -> tuple[list[Target], tuple[str, ...]]:
     sizes = {column.name: column.size for column in schema.coded}
-    for name in (*settings.moving, *settings.level, *settings.hierarchy):
+    for name in (*settings.moving, *settings.level, *settings.hierarchy, *settings.distance):
         find_column(schema, name, "mgd")
     notes: tuple[str, ...] = (f"Differences of up to {settings.tolerance} rows in a cell are free.",)
     if settings.marginals is not None:
-        cliques = [tuple(find_column(schema, name, "mgd.marginals").name for name in c) for c in settings.marginals]
+        targets = [_make_target(said, schema, settings) for said in settings.marginals]
     else:
-        cliques = []
+        targets = []
         for way in settings.ways:
             fitting = [c for c in draw_cliques(sizes, way, 10_000, rng)[0] if _count_cells(c, sizes) <= settings.cells]
             if len(fitting) > settings.most:
                 fitting = [fitting[place] for place in np.sort(rng.choice(len(fitting), settings.most, replace=False))]
-            cliques += fitting
-        notes += (f"{len(cliques)} marginals of at most {settings.cells:,} cells.",)
-    given = [_WAY_WEIGHT.get(len(c), 1.0) for c in cliques] if settings.weights is None else list(settings.weights)
-    weights = np.asarray(given, dtype=np.float64)
-    if not cliques or len(weights) != len(cliques) or not (weights > 0).all():
+            targets += [_make_target(clique, schema, settings) for clique in fitting]
+        notes += (f"{len(targets)} marginals of at most {settings.cells:,} cells.",)
+    if settings.weights is not None and len(settings.weights) == len(targets):
+        targets = [replace(target, weight=weight) for target, weight in zip(targets, settings.weights, strict=True)]
+    elif settings.weights is not None or not targets:
         raise SettingError("mgd: give at least one marginal, small enough for `cells`, and a positive weight for each")
-    return cliques, weights, notes
+    return targets, notes
+
+
+_OWN = ("clique", "weight", "tolerance", "level", "moving")
+
+
+def _make_target(said: Clique | Mapping[str, Any], schema: Schema, settings: Settings) -> Target:
+    """A target from a list of columns, or from a mapping with settings that win over those of all marginals."""
+    own: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {"clique": said}
+    if unknown := set(own) - set(_OWN):
+        raise SettingError(f"mgd.marginals: a marginal has no {min(unknown)!r}; it has {', '.join(_OWN)}")
+    named = own.get("clique") or ()
+    clique = tuple(
+        find_column(schema, name, "mgd.marginals").name for name in ([named] if isinstance(named, str) else named)
+    )
+    weight, tolerance = own.get("weight", _WAY_WEIGHT.get(len(clique), 1.0)), own.get("tolerance", settings.tolerance)
+    good = isinstance(weight, int | float) and weight > 0 and isinstance(tolerance, int) and tolerance >= 0
+    if not clique or not good or not all(isinstance(own.get(name, {}), Mapping) for name in ("level", "moving")):
+        raise SettingError(
+            "mgd.marginals: give a clique, a positive weight, a tolerance of at least 0, and mappings level and moving"
+        )
+    for name in (*own.get("level", {}), *own.get("moving", {})):
+        find_column(schema, name, "mgd.marginals")
+    level, moving = ({**getattr(settings, name), **own.get(name, {})} for name in ("level", "moving"))
+    return Target(clique, float(weight), tolerance, level, moving)
 
 
 def _count_cells(clique: Clique, sizes: Mapping[str, int]) -> int:
     return int(np.prod([sizes[name] for name in clique], dtype=np.float64))
 
 
-def _make_attribute(column: Coded, settings: Settings) -> Attribute:
+def _make_attribute(column: Coded, settings: Settings, target: Target) -> Attribute:
     size, chain = column.size, column.ordinary if is_ordered(column) else 0
     levels = [level.groups for level in column.generalisations.values()]
     if column.name in settings.hierarchy:
         levels = [np.asarray(level, dtype=np.int64) for level in settings.hierarchy[column.name]]
-    chosen = settings.level.get(column.name)
+    distances = None
+    if column.name in settings.distance:
+        try:
+            distances = np.array(settings.distance[column.name], dtype=np.float64)
+        except (TypeError, ValueError):
+            distances = np.zeros((0, 1))
+        _check_distances(distances, size)
+    chosen = target.level.get(column.name)
     if chosen is not None:
         names = list(column.generalisations)
         if chosen not in names:
@@ -276,10 +354,11 @@ def _make_attribute(column: Coded, settings: Settings) -> Attribute:
         chain = len(np.unique(groups[: column.ordinary])) if chain else 0
         first = np.unique(groups, return_index=True)[1]
         levels = [level[first] for level in levels[names.index(chosen) + 1 :]]
-    default = 1.0 if chain else None
-    weight = settings.moving.get(column.name, default)
-    share = None if weight is None else Fraction(weight).limit_denominator(1_000_000)
-    return Attribute(size, share, chain, () if chain else tuple(levels))
+        distances = None  # they are between the values themselves
+    default = 1.0 if chain or distances is not None else None
+    weight = target.moving.get(column.name, default)
+    share = None if weight is None else _fraction(weight)
+    return Attribute(size, share, chain, () if chain else tuple(levels), distances)
 
 
 def _scale_weights(attributes: list[Attribute]) -> list[Attribute]:
@@ -287,15 +366,15 @@ def _scale_weights(attributes: list[Attribute]) -> list[Attribute]:
     total = sum((attribute.weight for attribute in attributes if attribute.weight is not None), Fraction(0))
     if not total:
         return [Attribute(a.size) for a in attributes]
-    return [Attribute(a.size, None if a.weight is None else a.weight / total, a.chain, a.levels) for a in attributes]
+    return [replace(a, weight=None if a.weight is None else a.weight / total) for a in attributes]
 
 
-def _merge_levels(table: Counts, clique: Clique, columns: Mapping[str, Coded], settings: Settings) -> NDArray[np.int64]:
+def _merge_levels(table: Counts, target: Target, columns: Mapping[str, Coded]) -> NDArray[np.int64]:
     counts = table.dense() if isinstance(table, SparseCounts) else table
-    counts = counts.reshape([columns[name].size for name in clique])
-    for axis, name in enumerate(clique):
-        if name in settings.level:
-            groups = columns[name].generalisations[settings.level[name]].groups
+    counts = counts.reshape([columns[name].size for name in target.clique])
+    for axis, name in enumerate(target.clique):
+        if name in target.level:
+            groups = columns[name].generalisations[target.level[name]].groups
             merged = np.zeros((int(groups.max()) + 1, *np.delete(counts.shape, axis)), np.int64)
             np.add.at(merged, groups, np.moveaxis(counts, axis, 0))
             counts = np.moveaxis(merged, 0, axis)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -121,18 +121,24 @@ class Settings:
     """Settings of propensity scores.
 
     Attributes:
-        models: "logistic" (main effects, unpenalised) and "cart" (complexity chosen by cross-validation); the first
-            one gives the score, all are parts.
-        numbers: whether numbers enter a logistic regression as a "linear" term or as "codes", one term each.
-        cross_validated: also the study's variant: 5 folds, each split 70/30, propensities of the held-out parts.
-        permutations: how many permutations make the null of a tree (pmse_ratio only).
+        models: "logistic" (main effects, unpenalised) and "cart"; the first one gives the score, all are parts.
+        numbers: whether numbers enter a logistic regression as a "linear" term or as "codes", one term each; codes are
+            categories for a tree as well.
+        complexity: the tree's complexity parameter, to hold it fixed across tables; None: chosen by cross-validation.
+        cross_validated: also the study's variant: in each fold a model of one part scores the held-out part.
+        folds: how many folds it has.
+        split: the part of a fold that the model is fitted to.
+        permutations: how many permutations make the null of a tree, and of what is held out (pmse_ratio only).
         rows: at most so many rows of each table are used.
         terms: at most so many values of a column enter a regression, the commonest; the others are one term together.
     """
 
     models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("logistic", "cart")
     numbers: Literal["linear", "codes"] = "linear"
+    complexity: Annotated[float, Field(ge=0)] | None = None
     cross_validated: bool = True
+    folds: Annotated[int, Field(ge=2)] = 5
+    split: Annotated[float, Field(gt=0, lt=1)] = 0.7
     permutations: Positive = 10
     rows: Annotated[int, Field(ge=10)] = 50_000
     terms: Positive = 200
@@ -147,20 +153,22 @@ class Stacked:
         features: one column each, for trees.
         synthetic: which rows are synthetic.
         notes: what was sampled.
+        unordered: which of the features are codes of categories without an order.
     """
 
     terms: Array
     features: Array
     synthetic: NDArray[np.bool_]
     notes: tuple[str, ...] = ()
+    unordered: tuple[int, ...] = ()
 
     def take(self, index: NDArray[np.int64]) -> Stacked:
         """Some of the rows."""
-        return Stacked(self.terms[index], self.features[index], self.synthetic[index])
+        return replace(self, terms=self.terms[index], features=self.features[index], synthetic=self.synthetic[index])
 
     def relabel(self, synthetic: NDArray[np.bool_]) -> Stacked:
         """The same rows with other labels."""
-        return Stacked(self.terms, self.features, synthetic)
+        return replace(self, synthetic=synthetic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +191,13 @@ class Propensities:
         return float(np.mean((self.chance - self.synthetic.mean()) ** 2))
 
     @property
+    def error_rate(self) -> float:
+        """The share of rows that are taken for the wrong kind; a classifier that learned nothing errs in half."""
+        share = self.synthetic.mean()
+        wrong = np.where(self.synthetic, self.chance < share, self.chance > share) + 0.5 * (self.chance == share)
+        return float(np.mean([wrong[self.synthetic].mean(), wrong[~self.synthetic].mean()]))
+
+    @property
     def distance(self) -> float:
         """The Kolmogorov-Smirnov distance between the chances of real and of synthetic rows."""
         edges = np.unique(self.chance)
@@ -197,7 +212,7 @@ def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random
     """Stack both tables, with at most the settings' number of rows of each.
 
     Raises:
-        SchemaError: when the columns differ.
+        SchemaError: if the columns differ.
     """
     require_same_columns(real, synthetic)
     notes = tuple(
@@ -206,7 +221,7 @@ def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random
         if table.rows > settings.rows
     )
     tables = real.sample(settings.rows, rng), synthetic.sample(settings.rows, rng)
-    terms, features = [], []
+    terms, features, unordered = [], [], []
     for column in real.schema.coded:
         codes = np.concatenate([table.codes[column.name] for table in tables]).astype(np.int64)
         if column.size > settings.terms and not (isinstance(column, AxisColumn) and settings.numbers == "linear"):
@@ -218,9 +233,10 @@ def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random
             features.append(np.where(empty, float(column.bounds[0]) - 1.0, values))
         else:
             terms += _one_hot(codes, settings.terms)
+            unordered += [] if column.kind == "ordinal" else [len(features)]
             features.append(codes.astype(np.float64))
     labels = np.repeat([False, True], [table.rows for table in tables])
-    return Stacked(np.column_stack(terms), np.column_stack(features), labels, notes)
+    return Stacked(np.column_stack(terms), np.column_stack(features), labels, notes, tuple(unordered))
 
 
 def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
@@ -238,14 +254,16 @@ def score_in_sample(model: Model, data: Stacked, complexity: float) -> Propensit
     return Propensities(chance(data), data.synthetic, parameters)
 
 
-def score_held_out(model: Model, data: Stacked, complexity: float, rng: np.random.Generator) -> Propensities:
-    """Propensities as in the study: in each of 5 folds a model fitted to 70 % scores the other 30 %; all are pooled."""
-    fold = _assign_folds(data.synthetic, 5, rng)
+def score_held_out(
+    model: Model, data: Stacked, complexity: float, rng: np.random.Generator, *, folds: int = 5, split: float = 0.7
+) -> Propensities:
+    """Propensities as in the study: in each fold a model fitted to 70 % scores the other 30 %; all are pooled."""
+    fold = _assign_folds(data.synthetic, folds, rng)
     chances, labels, parameters = [], [], 0
-    for number in range(5):
+    for number in range(folds):
         rows = np.flatnonzero(fold == number)
         rows = rows[rng.permutation(len(rows))]
-        cut = max(1, round(0.7 * len(rows)))
+        cut = min(max(1, round(split * len(rows))), max(1, len(rows) - 1))
         train, test = data.take(rows[:cut]), data.take(rows[cut:])
         chance, parameters = _fit(model, train, complexity)
         chances.append(chance(test))
@@ -258,7 +276,7 @@ def choose_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> 
     if model != "cart":
         return 0.0
     data = data.take(rng.permutation(len(data.synthetic))[:_CHOOSING_ROWS])
-    path = _make_tree(0.0).cost_complexity_pruning_path(data.features, data.synthetic)
+    path = _make_tree(0.0).cost_complexity_pruning_path(_order_categories(data)(data), data.synthetic)
     choices = np.unique(np.quantile(np.maximum(path.ccp_alphas, 0.0), np.linspace(0.2, 1.0, _COMPLEXITIES)))[:-1]
     fold = _assign_folds(data.synthetic, 5, rng)
     errors = [(_cross_error(data, fold, float(alpha)), -float(alpha)) for alpha in choices] or [(0.0, 0.0)]
@@ -283,8 +301,32 @@ def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stac
     if model == "logistic":
         fit: Logistic = fit_logistic(data.terms, labels)
         return lambda rows: fit.chance(rows.terms), fit.parameters
-    tree = _make_tree(complexity).fit(data.features, labels)
-    return lambda rows: np.asarray(tree.predict_proba(rows.features)[:, 1], dtype=np.float64), 0
+    ordered = _order_categories(data)
+    tree = _make_tree(complexity).fit(ordered(data), labels)
+    return lambda rows: np.asarray(tree.predict_proba(ordered(rows))[:, 1], dtype=np.float64), 0
+
+
+def _order_categories(data: Stacked) -> Callable[[Stacked], Array]:
+    """A function that replaces categories by their share of synthetic rows in `data`; others by the overall share.
+
+    Of all ways to divide categories into two sets, a cut in this order is the best (Breiman et al. 1984, Theorem 4.5).
+    rpart orders them anew in every node of the tree; here they are ordered once, in the rows of the root.
+    """
+    shares: dict[int, Array] = {}
+    overall = float(data.synthetic.mean())
+    for place in data.unordered:
+        codes = data.features[:, place].astype(np.int64)
+        rows, made = np.bincount(codes), np.bincount(codes, weights=data.synthetic)
+        shares[place] = np.where(rows > 0, made / np.maximum(rows, 1), overall)
+
+    def ordered(rows: Stacked) -> Array:
+        features = rows.features.copy()
+        for place, share in shares.items():
+            codes = features[:, place].astype(np.int64)
+            features[:, place] = np.where(codes < len(share), share[np.minimum(codes, len(share) - 1)], overall)
+        return features
+
+    return ordered
 
 
 def _make_tree(complexity: float) -> Any:
@@ -312,33 +354,41 @@ def _assign_folds(labels: NDArray[np.bool_], folds: int, rng: np.random.Generato
 def pmse(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """``(1/N) sum (p - c)^2``, p the estimated chance that a row is synthetic and c the share of synthetic rows."""
     data = stack_tables(real, synthetic, settings, rng)
-    parts = []
-    for model in settings.models:
-        complexity, found = _score_model(model, data, settings, rng)
-        parts += [Part("model", name, propensities.pmse) for name, propensities in found.items()]
-        parts += [Part("setting", "complexity", complexity)] if model == "cart" else []
+    parts = _score_models(data, settings, rng, lambda found: found.pmse)
     return PMSE.score(parts[0].value, parts, data.notes)
 
 
 def specks(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """The largest gap between the distributions of propensity scores of real and of synthetic rows."""
     data = stack_tables(real, synthetic, settings, rng)
-    parts = []
-    for model in settings.models:
-        found = _score_model(model, data, settings, rng)[1]
-        parts += [Part("model", name, propensities.distance) for name, propensities in found.items()]
+    parts = _score_models(data, settings, rng, lambda found: found.distance)
     return SPECKS.score(parts[0].value, parts, data.notes)
 
 
-def _score_model(
-    model: Model, data: Stacked, settings: Settings, rng: np.random.Generator
-) -> tuple[float, dict[str, Propensities]]:
-    """The complexity that was chosen, and the propensities in the sample and, if they are wanted, held out."""
-    complexity = choose_complexity(model, data, rng)
-    found: dict[str, Propensities] = {model: score_in_sample(model, data, complexity)}
-    if settings.cross_validated:
-        found[f"{model}, cross-validated"] = score_held_out(model, data, complexity, rng)
-    return complexity, found
+def _score_models(
+    data: Stacked, settings: Settings, rng: np.random.Generator, score: Callable[[Propensities], float]
+) -> list[Part]:
+    """The score of each model, in the sample and held out, its error rates, and the tree's complexity."""
+    parts, rates = [], []
+    for model in settings.models:
+        complexity = _complexity(model, data, settings, rng)
+        found: dict[str, Propensities] = {model: score_in_sample(model, data, complexity)}
+        if settings.cross_validated:
+            found[f"{model}, cross-validated"] = _hold_out(model, data, complexity, settings, rng)
+        parts += [Part("model", name, score(propensities)) for name, propensities in found.items()]
+        rates += [Part("error rate", f"error rate of {name}", one.error_rate) for name, one in found.items()]
+        rates += [Part("setting", "complexity", complexity)] if model == "cart" else []
+    return parts + rates
+
+
+def _complexity(model: Model, data: Stacked, settings: Settings, rng: np.random.Generator) -> float:
+    return choose_complexity(model, data, rng) if settings.complexity is None else settings.complexity
+
+
+def _hold_out(
+    model: Model, data: Stacked, complexity: float, settings: Settings, rng: np.random.Generator
+) -> Propensities:
+    return score_held_out(model, data, complexity, rng, folds=settings.folds, split=settings.split)
 
 
 def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
@@ -347,21 +397,25 @@ def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     A regression's null has a closed form. A tree's null is the mean over permutations of the labels, times 1 - c:
     permuting mimics two independent samples, whose pMSE is 1/(1 - c) times larger. A null that comes out as 0 (no
     permuted tree found a split) is replaced by the closed form of a single parameter.
+
+    What is held out has a null of its own, the mean over permutations without that factor: a model sees a seventh of
+    the real rows, so the model of all of them is as good as independent of it. In large samples a regression's is
+    ``k c (1 - c) / n``, n the rows that one model is fitted to: its k coefficients, the intercept included, are as
+    uncertain outside of the sample as inside, and no longer chosen to fit the rows that are scored.
     """
     data = stack_tables(real, synthetic, settings, rng)
     parts: list[Part] = []
     notes = data.notes
     for model in settings.models:
-        complexity = choose_complexity(model, data, rng)
+        complexity = _complexity(model, data, settings, rng)
         found = score_in_sample(model, data, complexity)
-        expected = _estimate_null(model, data, found, complexity, settings, rng, held=False)
-        parts.append(Part("model", model, found.pmse / expected))
+        parts.append(Part("model", model, found.pmse / _estimate_null(model, data, found, complexity, settings, rng)))
         if model == "logistic":
             parts.append(Part("model", "logistic, standardised", _standardise(found)))
         if settings.cross_validated:
-            found = score_held_out(model, data, complexity, rng)
-            expected = _estimate_null(model, data, found, complexity, settings, rng, held=True)
-            parts.append(Part("model", f"{model}, cross-validated", found.pmse / expected))
+            held = _hold_out(model, data, complexity, settings, rng)
+            expected = _estimate_held_out_null(model, data, held, complexity, settings, rng)
+            parts.append(Part("model", f"{model}, cross-validated", held.pmse / expected))
     if any(part.name == "cart" and part.value > _LARGEST_RATIO for part in parts):
         notes += ("The tree's null is next to nothing, so its ratio says no more than 'clearly different'.",)
     return PMSE_RATIO.score(parts[0].value, parts, notes)
@@ -394,21 +448,32 @@ def _estimate_null(
     complexity: float,
     settings: Settings,
     rng: np.random.Generator,
-    *,
-    held: bool,
 ) -> float:
     rows, share = len(found.chance), float(found.synthetic.mean())
-    least = null_expectation(2, rows, share)
     if model == "logistic":
         return null_expectation(found.parameters, rows, share)
-    values = []
-    for _ in range(settings.permutations):
-        shuffled = data.relabel(rng.permutation(data.synthetic))
-        made = (
-            score_held_out(model, shuffled, complexity, rng) if held else score_in_sample(model, shuffled, complexity)
-        )
-        values.append(made.pmse)
-    return max((1 - share) * float(np.mean(values)), least)
+    expected = _permute(data, settings, rng, lambda one: score_in_sample(model, one, complexity))
+    return max((1 - share) * expected, null_expectation(2, rows, share))
+
+
+def _estimate_held_out_null(
+    model: Model,
+    data: Stacked,
+    held: Propensities,
+    complexity: float,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> float:
+    expected = _permute(data, settings, rng, lambda one: _hold_out(model, one, complexity, settings, rng))
+    return max(expected, null_expectation(2, len(held.chance), float(held.synthetic.mean())))
+
+
+def _permute(
+    data: Stacked, settings: Settings, rng: np.random.Generator, score: Callable[[Stacked], Propensities]
+) -> float:
+    """The mean pMSE over permutations of the labels."""
+    shuffled = (data.relabel(rng.permutation(data.synthetic)) for _ in range(settings.permutations))
+    return float(np.mean([score(one).pmse for one in shuffled]))
 
 
 PMSE = Metric(
@@ -433,7 +498,8 @@ PMSE_RATIO = Metric(
     best=0.0,
     worst=None,
     meaning="pMSE divided by what it would be for a perfect synthesis of the same size. Around 1: as good as chance "
-    "allows; two real samples of the same people give about 2; 10 or more: clearly different.",
+    "allows; two real samples of the same people give about 2, and about 1 in the cross-validated variant; 10 or more: "
+    "clearly different.",
     rows=True,
 )
 

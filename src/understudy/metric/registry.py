@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
@@ -19,6 +19,7 @@ from understudy.metric import (
     mgd,
     ml_efficacy,
     nist_conjunctions,
+    nist_contest,
     nist_density,
     nist_income,
     numbers,
@@ -27,7 +28,7 @@ from understudy.metric import (
     range_queries,
     workload,
 )
-from understudy.metric.base import Metric, Score
+from understudy.metric.base import Metric, Part, Score
 from understudy.metric.tables import Rows
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
@@ -39,6 +40,7 @@ METRICS: dict[str, Metric] = {
         nist_density.METRIC,
         nist_conjunctions.METRIC,
         nist_income.METRIC,
+        nist_contest.METRIC,
         k_marginal.METRIC,
         pie_chart.METRIC,
         propensity.PMSE,
@@ -90,7 +92,7 @@ def read_settings(metric: Metric, given: Mapping[str, Any]) -> Any:
             raise unknown_setting(metric.name, name, names)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing:
-        raise SettingError(f"{metric.name} needs {', '.join(missing)}; give {metric.name}.{missing[0]}=COLUMN")
+        raise SettingError(f"{metric.name} needs {', '.join(missing)}; give {metric.name}.{missing[0]}=VALUE")
     values = {name: plain_setting(value) for name, value in given.items()}
     for name, value in values.items():
         if get_origin(kinds[name]) is tuple and not isinstance(value, tuple):
@@ -119,6 +121,17 @@ def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:
     if unused:
         raise SettingError(f"settings are given for {unused[0]}, which is not among the metrics; add it")
     return names
+
+
+def average(scores: Sequence[Score]) -> Score:
+    """The mean of scores of one metric over several synthetic tables, and of the parts that all of them have."""
+    first, parts = scores[0], [{(part.kind, part.name): part.value for part in score.parts} for score in scores]
+    shared = [key for key in parts[0] if all(key in others for others in parts)]
+    means = tuple(Part(*key, float(np.mean([values[key] for values in parts]))) for key in shared)
+    notes = tuple(dict.fromkeys(note for score in scores for note in score.notes))
+    if len(scores) > 1:
+        notes = (f"The mean over {len(scores)} synthetic tables.", *notes)
+    return replace(first, value=float(np.mean([score.value for score in scores])), parts=means, notes=notes)
 
 
 def measure(

@@ -48,8 +48,8 @@ class Rows:
             partial: whether columns may be missing (the scores of NIST 2018 have a rule for them).
 
         Raises:
-            SchemaError: when a column is missing.
-            InputError: when no row is left.
+            SchemaError: if a column is missing.
+            InputError: if no row is left.
         """
         schema = _keep_columns(frame, schema) if partial else schema
         encoded = schema.encode(frame)
@@ -97,7 +97,7 @@ class Rows:
         """Split the rows into two halves at random.
 
         Raises:
-            InputError: when there are fewer than two rows.
+            InputError: if there are fewer than two rows.
         """
         if self.rows < 2:
             raise InputError("the real table has fewer than two rows, so it cannot be split; give more rows")

@@ -73,7 +73,7 @@ def _solve_cells(measurement: Measurement, query: KroneckerQuery) -> tuple[Array
     factors = [factor.astype(np.float64) for factor in query.factors]
     if any(np.linalg.matrix_rank(factor) < factor.shape[1] for factor in factors):
         raise InputError(
-            f"measurement of {measurement.clique}: its query does not determine the table's cells; use the "
+            f"measurement of {measurement.clique}: its query does not determine all cells; use the "
             "graphical-model generator for it"
         )
     table = np.asarray(measurement.values, np.float64).reshape([factor.shape[0] for factor in factors])
@@ -88,8 +88,8 @@ def _scale_factors(measurement: Measurement) -> Array:
     if isinstance(measurement.query, Scaling):
         return measurement.query.factors
     raise InputError(
-        f"measurement of {measurement.clique}: tables are made consistent cell by cell, and this one answers other "
-        "queries; use the graphical-model generator for it"
+        f"measurement of {measurement.clique}: only measurements of cells can be made consistent, and this "
+        "one has a query; use the graphical-model generator for it"
     )
 
 
@@ -208,7 +208,7 @@ def _project(table: Array, mask: NDArray[np.bool_] | None, rows: float) -> Array
 def forbidden_mask(
     clique: Clique, shape: tuple[int, ...], forbidden: Mapping[Clique, NDArray[np.bool_]]
 ) -> NDArray[np.bool_] | None:
-    """The cells of a table that some rule forbids; None when none does."""
+    """The cells of a table that some rule forbids; None if none does."""
     found = None
     for columns, mask in forbidden.items():
         if set(columns) <= set(clique):

@@ -50,7 +50,7 @@ def eliminate(
 
     Args:
         domain: the columns.
-        potentials: by clique, a table with its axes in the clique's order; minus infinity where a cell is impossible.
+        potentials: by clique, a table with its axes in the clique's order; minus infinity if a cell is impossible.
         order: all columns of the cliques but the wanted ones, in the order in which to sum them out.
         wanted: the columns of the result.
 

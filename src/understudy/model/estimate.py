@@ -112,7 +112,7 @@ def _check_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) 
         clique = domain.check(clique)
         if table.dtype != np.bool_ or table.size != domain.cells(clique):
             raise InputError(
-                f"forbidden cells of {clique}: give a table of {domain.cells(clique)} truth values, "
+                f"forbidden cells of {clique}: give an array of {domain.cells(clique)} truth values, "
                 f"shaped {domain.shape(clique)}"
             )
         if table.all():

@@ -150,7 +150,7 @@ class GraphicalModel:
         except InputError:
             expected = 0.0
         if not expected > 0.0:
-            raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
+            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
         given.total = expected
         return given
 
@@ -217,7 +217,7 @@ def _read_chances(column: str, size: int, given: int | NDArray[np.float64]) -> N
             raise InputError(f"column {column!r}: code {given} is not in 0..{size - 1}")
         return np.where(np.arange(size) == chances, 1.0, 0.0)
     if chances.shape != (size,) or not ((chances >= 0.0) & (chances <= 1.0)).all():
-        raise InputError(f"column {column!r}: give a chance from 0 to 1 for each of its {size} codes")
+        raise InputError(f"column {column!r}: give a probability for each of its {size} codes")
     return chances
 
 

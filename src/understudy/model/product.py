@@ -53,7 +53,7 @@ class ProductModel:
             if chances.ndim == 0:
                 chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
             if chances.shape != shares[column].shape or not (chances @ shares[column] > 0):
-                raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
+                raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
             total *= float(chances @ shares[column])
             shares[column] = chances * shares[column] / (chances @ shares[column])
         return ProductModel(self.domain, total, shares)

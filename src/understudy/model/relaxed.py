@@ -112,13 +112,13 @@ class RelaxedModel:
             if chances.ndim == 0:
                 chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
             if chances.shape != (self.domain[column],):
-                raise InputError(f"column {column!r}: give a chance for each of its {self.domain[column]} codes")
+                raise InputError(f"column {column!r}: give a probability for each of its {self.domain[column]} codes")
             block = shares[:, self._places[column]] * chances
             match = block.sum(axis=1)
             weights = weights * match
             shares[:, self._places[column]] = block / np.where(match > 0, match, 1.0)[:, None]
         if not weights.sum() > 0:
-            raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
+            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
         left = weights > 0
         return RelaxedModel(self.domain, self.total * float(weights.sum()), shares[left], weights[left] / weights.sum())
 

@@ -19,7 +19,7 @@ from understudy.measurement import Measurement, Scaling
 Array = NDArray[np.float64]
 Codes = Mapping[str, NDArray[Any]]
 
-_STEPS = 200  # of the descent; later ones follow the noise
+_STEPS = 200  # of the descent; further steps would fit the noise
 _HALVINGS = 30  # of a step that would raise the loss
 _ENOUGH = 1e-4  # of the loss: a step that lowers it by less is the last
 
@@ -45,7 +45,7 @@ class WeightedRows:
 
     @property
     def effective_rows(self) -> float:
-        """How many equally weighted rows would vary as much: far fewer than there are where the rows fit badly."""
+        """The effective number of rows, 1 / sum of squared weights; small if the rows fit badly."""
         return float(1 / np.square(self._weights).sum())
 
     def project(self, clique: Clique) -> Array:
@@ -79,10 +79,10 @@ class WeightedRows:
             if chances.ndim == 0:
                 chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
             if chances.shape != (self.domain[column],):
-                raise InputError(f"the chances given for {column!r} do not fit its codes")
+                raise InputError(f"column {column!r}: give a probability for each of its codes")
             weights = weights * chances[self._codes[column]]
         if not weights.sum() > 0:
-            raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
+            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
         kept = np.flatnonzero(weights)
         codes = {column: array[kept] for column, array in self._codes.items()}
         return WeightedRows(self.domain, self.total * float(weights.sum()), codes, weights[kept])
@@ -114,7 +114,7 @@ class WeightedRows:
 
 
 def find_cells(codes: Codes, domain: Domain, clique: Clique, rows: int) -> NDArray[np.int64]:
-    """For each row, the number of its cell in the clique's table."""
+    """Return for each row the number of its cell in the clique."""
     cells = np.zeros(rows, np.int64)
     for column in clique:
         cells = cells * domain[column] + codes[column]
@@ -122,7 +122,7 @@ def find_cells(codes: Codes, domain: Domain, clique: Clique, rows: int) -> NDArr
 
 
 def find_possible(domain: Domain, codes: Codes, rows: int) -> NDArray[np.bool_]:
-    """Which rows break no rule of the domain."""
+    """Return which rows satisfy all rules of the domain."""
     possible = np.ones(rows, np.bool_)
     for clique, forbidden in domain.forbidden.items():
         possible &= ~forbidden.reshape(-1)[find_cells(codes, domain, clique, rows)]
@@ -151,7 +151,7 @@ def tilt(
         prior: their weights before tilting; they need not sum to 1.
         measurements: noisy marginals over the domain; those with another query than a scaling of cells are left out.
         total: N, the number of rows that the counts are about.
-        trust: of how many rows the prior is a sample; 0 follows the measurements wherever they lead.
+        trust: the number of rows of which the prior is a sample; with 0 only the measurements count.
     """
     rows = len(prior)
     terms = [
@@ -163,7 +163,7 @@ def tilt(
     weights = _normalise(log)
 
     def compare() -> tuple[list[Array], float]:
-        """The residuals of the weights, and the loss."""
+        """Return the residuals of the weights, and the loss."""
         found = [term.residual(weights, total) for term in terms]
         apart = trust * float(weights @ (np.log(np.maximum(weights, 1e-300)) - start))
         return found, sum(float(residual @ residual) for residual in found) / 2 + apart
@@ -182,7 +182,7 @@ def tilt(
             if loss <= before:
                 break
             step /= 2
-        if not loss <= before:  # not even a tiny step helps: the weights before it are as good as they get
+        if not loss <= before:  # even a tiny step does not lower the loss: the weights before it are optimal
             weights = _normalise(log)
             break
         log, step = moved, step * 2

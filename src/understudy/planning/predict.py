@@ -35,7 +35,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.gate.selection import merged
+from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS, mechanism_classes, setting_names
 from understudy.model.fit import Fit
@@ -365,13 +365,13 @@ def _compare(fit: Fit, source: MadeUpSource, seconds: float, rounds: int) -> _Tr
     for clique, counts in source.counts(everything):
         axes = [maps.get(column) for column in clique]
         estimate = made[clique].reshape(-1)
-        true = merged(counts, domain.shape(clique), [None] * len(clique)).astype(np.float64)
+        true = merge_codes(counts, domain.shape(clique), [None] * len(clique)).astype(np.float64)
         error = np.abs(_unmerge(estimate.reshape(fit.model.domain.shape(clique)), axes).reshape(-1) - true)
         if len(clique) == 2 or len(domain) == 1:
             wrong.append(float(error.sum()) / (2 * source.rows))
         if clique in sigmas[len(clique)]:
             cells[len(clique)].append(np.stack([true, error]))
-            merged_true = merged(counts, domain.shape(clique), axes)
+            merged_true = merge_codes(counts, domain.shape(clique), axes)
             errors[len(clique)].append(float(np.abs(estimate - merged_true).mean()))
     empty = np.zeros((2, 0))
     return _Trial(

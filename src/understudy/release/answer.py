@@ -48,8 +48,8 @@ class Answer:
     Attributes:
         value: the model's answer.
         low: the lower end of the interval.
-        high: the upper end; None where no bound is known.
-        bound: how far the model's answer can be from the true one; None where nothing is known.
+        high: the upper end; None if no bound is known.
+        bound: how far the model's answer can be from the true one; None if nothing is known.
         source: where the interval comes from, in words.
         confidence: the probability with which it holds, over the mechanism's noise.
         rows_value: the same query on given synthetic rows, scaled to the model's total; None without rows.
@@ -125,7 +125,7 @@ def answer(
 
 
 def bound_row_count(evidence: Evidence) -> float | None:
-    """Bound the number of rows of the true table from above, at 99.9 % confidence; None where no bound is known."""
+    """Bound the number of rows of the true table from above, at 99.9 % confidence; None if no bound is known."""
     high = count_interval(evidence, {}, {}, confidence=0.999).high
     return high if math.isfinite(high) else None
 
@@ -135,7 +135,7 @@ def _count_by_model(evidence: Evidence, found: list[Condition]) -> float:
     domain = evidence.model.domain
     clique = tuple(condition.column for condition in found)
     if domain.cells(clique) > _LARGEST:
-        raise SettingError(f"query: the table of {clique} has {domain.cells(clique)} cells; ask about fewer columns")
+        raise SettingError(f"query: the marginal of {clique} has {domain.cells(clique)} cells; ask about fewer columns")
     table = evidence.model.project(clique)
     for condition in reversed(found):
         merged = evidence.merged.get(condition.column)
@@ -216,7 +216,7 @@ def parse_query(text: str) -> dict[str, Any]:
     `city=` an empty cell. Inside double quotes every character is part of a name or value.
 
     Raises:
-        SettingError: when a part is not of this form.
+        SettingError: if a part is not of this form.
 
     >>> parse_query('sex=F, age=30..40, city=Bonn|Ulm, dose="2,5 mg"')
     {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm'], 'dose': '2,5 mg'}
@@ -242,7 +242,7 @@ def _parse_condition(name: str, mark: str, text: str) -> Any:
     """Parse what follows a column's name: a value, a list of values, or a range."""
     if mark != "=":
         if not (end := _unquote(text)):
-            raise SettingError(f"query: {name!r} is compared with nothing; write a value behind {mark}")
+            raise SettingError(f"query: {name!r} has no value; write one after {mark}")
         limit = Excluded(end) if len(mark) == 1 else end
         return (limit, None) if mark[0] == ">" else (None, limit)
     ends, values = _split_unquoted(text, re.escape(".."), 1), _split_unquoted(text, re.escape("|"))

@@ -56,7 +56,7 @@ def write_archive(
     """Write a release file atomically: it is complete, or it does not exist.
 
     Raises:
-        OutputError: when the file cannot be written, or already exists and may not be overwritten.
+        OutputError: if the file cannot be written, or already exists and may not be overwritten.
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
@@ -106,7 +106,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read the manifest and the arrays of a release file.
 
     Raises:
-        ReleaseError: when it is missing, no release, damaged, altered, or of a newer format.
+        ReleaseError: if it is missing, no release, damaged, altered, or of a newer format.
     """
     try:
         with path.open("rb") as file:
@@ -255,7 +255,7 @@ def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Restore the value that `pack` was given; tuples become lists.
 
     Raises:
-        ReleaseError: when an array is missing.
+        ReleaseError: if an array is missing.
     """
     if isinstance(value, dict):
         if set(value) == {_REFERENCE}:
@@ -504,6 +504,8 @@ def _check_measurement(measurement: Measurement, declared: Domain, merged: Domai
         answers = {rows}
     if len(measurement.values) not in answers:
         raise ValueError("a measurement of another length")
+    if not (np.abs(np.asarray(measurement.values, np.float64)) < _MOST_ROWS).all():
+        raise ValueError("more rows than there can be")
 
 
 def _check_size(model: GraphicalModel) -> None:

@@ -5,20 +5,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from understudy.errors import InputError, OutputError
+from understudy.errors import InputError, OutputError, SettingError
 from understudy.schema.frames import to_frame
 
 Frame: TypeAlias = Literal["arrow", "pandas", "polars", "spark"]
+
+
+def check_kind(kind: Any) -> None:
+    """Refuse a kind of frame that is unknown.
+
+    Raises:
+        SettingError: naming the kinds.
+    """
+    if kind not in get_args(Frame):
+        raise SettingError(f"as_: {kind!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
 
 
 def convert_rows(table: Any, kind: Frame) -> Any:
     """Convert an arrow table to a frame of a kind; "spark" uses the session that is running.
 
     Raises:
-        InputError: when that library is not installed, no Spark session is running.
-        OutputError: when Spark does not take the rows.
+        InputError: if that library is not installed, no Spark session is running.
+        OutputError: if Spark does not take the rows.
     """
     if kind != "spark":
         return to_frame(table, kind)
@@ -43,7 +53,9 @@ def to_spark(session: Any, table: Any) -> Any:
 
     fields = [types.StructField(field.name, _spark_type(types, field.type)) for field in table.schema]
     for index, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type):
+        if pa.types.is_time(field.type):  # Spark has no type for a time of day
+            table = table.set_column(index, field.name, table[index].cast(pa.string()))
+        elif pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type):
             kind = pa.timestamp("us", field.type.tz) if pa.types.is_timestamp(field.type) else pa.duration("us")
             table = table.set_column(index, field.name, table[index].cast(kind, safe=False))
     return session.createDataFrame(table, types.StructType(fields))

@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from understudy.svg import Chart
 
 _DRAWN_ROWS, _DRAWN_BARS = 20_000, 24
-_MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
+_MOST_ROWS = 10**11  # with a tiny budget, the noisy number of rows may be enormous
 _UNLISTED = 0.1  # of the rows; a draft folds rare values into `other` as well
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
-    """A stand-in for a table: schema, measurements, model and privacy receipt.
+    """A release: schema, measurements, model and receipt; a private stand-in for a table.
 
     Attributes:
         schema: the public facts about the columns.
@@ -66,12 +66,10 @@ class Release:
         measurements: the noisy marginals; nothing else was learned from the rows.
         receipt: the account of the privacy spent.
         recoding: codes that were merged; undone when rows are made.
-        rounds: what error bounds need of an adaptive mechanism.
-        default_rows: how many rows `sample` makes by default.
-        frame: the kind of frame `sample` makes by default: that of the input table, arrow after loading.
-        layout: the column types of the input frame, where they differ from the declared ones; not saved.
+        rounds: the record of an adaptive mechanism that error bounds need.
+        default_rows: the default number of rows of `sample`.
         quality: the workload error, where a share of the budget was kept to measure it.
-        generator: how the model was made from the measurements; None where the mechanism has its own method.
+        generator: how the model was made from the measurements; None if the mechanism has its own method.
 
     **Privacy.** Made of declared facts and charged measurements only; any use of it is post-processing and free.
     """
@@ -85,8 +83,6 @@ class Release:
     recoding: Recoding = field(default_factory=Recoding.identity)
     rounds: Sequence[Mapping[str, Any]] = ()
     default_rows: int = 1
-    frame: Frame = "arrow"
-    layout: Mapping[str, str] = field(default_factory=dict)
     quality: Quality | None = None
     generator: Generator | None = None
 
@@ -100,8 +96,6 @@ class Release:
         mechanism: str,
         settings: Mapping[str, Any],
         rows: int | None = None,
-        frame: Frame = "arrow",
-        layout: Mapping[str, str] | None = None,
         quality: Quality | None = None,
     ) -> Release:
         """Make the release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
@@ -116,8 +110,6 @@ class Release:
             recoding=fit.recoding,
             rounds=fit.rounds,
             default_rows=default,
-            frame=frame,
-            layout=layout or {},
             quality=quality,
             generator=fit.generator,
         )
@@ -172,19 +164,20 @@ class Release:
         rows: int | None = None,
         *,
         seed: int | None = None,
-        as_: Frame | None = None,
+        as_: Frame = "arrow",
         rare: str | Mapping[str, str] | None = None,
         where: str | Mapping[str, Any] | None = None,
         as_written: bool = False,
     ) -> Any:
-        """Make synthetic rows, as a frame of the kind of the input table (arrow after loading).
+        """Make synthetic rows. No row breaks a rule of the schema.
 
-        No row breaks a rule of the schema.
+        The frame is an arrow table unless `as_` names another library, and the types of its columns are those of the
+        schema: neither depends on the table that the release was made from, or on whether the release was saved.
 
         Args:
             rows: how many; by default the declared number of rows, else the noisy total.
             seed: the same release and seed give the same rows; without it they are fresh each time.
-            as_: "arrow", "pandas", "polars" or "spark" (in the session that is running).
+            as_: the library of the frame: "arrow", "pandas", "polars" or "spark" (in the session that is running).
             rare: how values that were merged as too rare (`merged`) are written: "spread" (in proportion to what was
                 measured), "other", "hierarchy" (by groups of the column's first level), "even", "counts" (by noisy
                 counts above 0); one rule for all columns or one per column. By default the mechanism's setting `rare`;
@@ -198,17 +191,16 @@ class Release:
         **Privacy.** Post-processing: costs nothing, however often it is called.
 
         Raises:
-            SettingError: when rows or seed is negative, the frame library or a rule is unknown, or no row can satisfy
+            SettingError: if rows or seed is negative, the frame library or a rule is unknown, or no row can satisfy
                 the conditions.
         """
-        if as_ not in (None, "arrow", "pandas", "polars", "spark"):
-            raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
-        from understudy.release.frames import convert_rows
+        from understudy.release.frames import check_kind, convert_rows
         from understudy.release.rows import check_size
 
+        check_kind(as_)
         maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
         check_size(rows, len(self.schema.columns))
-        return convert_rows(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
+        return convert_rows(maker.rows(rows, np.random.default_rng(seed)), as_)
 
     def stream(
         self,
@@ -241,8 +233,8 @@ class Release:
     ) -> tuple[RowMaker, int, int | None]:
         from understudy.release.rows import RowMaker
 
-        layout = self.schema.file_layout() if as_written else self.layout
-        maker = RowMaker(self, where=where, rare=rare, layout=layout)
+        text = self.schema.text_columns() if as_written else ()
+        maker = RowMaker(self, where=where, rare=rare, text=text)
         if rows is not None and where is None:
             self._warn_many_rows(as_whole("rows", rows))
         rows = maker.expected(self.default_rows) if rows is None else rows
@@ -259,7 +251,7 @@ class Release:
 
     @cached_property
     def corrected(self) -> CorrectedTables:
-        """The model's tables, corrected with the unbiased measurements: what `infer` works with."""
+        """The model's marginals, corrected with the unbiased measurements; used by `infer`."""
         from understudy.release.inference.corrected import CorrectedTables
 
         return CorrectedTables(self)
@@ -273,7 +265,7 @@ class Release:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What everybody who uses the rows must know: unlisted values in many rows, and that no pair was measured."""
+        """Notes for users of the rows: unlisted values in many rows, and that no pair of columns was measured."""
         return (*self._note_unlisted(), *self._note_independence())
 
     def _note_unlisted(self) -> Iterator[str]:
@@ -301,7 +293,7 @@ class Release:
             if self.mechanism == "independent"
             else "a larger budget, fewer columns, or coarser bins and categories would help"
         )
-        return (f"No pair of columns was measured: the columns are independent in this stand-in{apart}; {remedy}.",)
+        return (f"No pair of columns was measured: the columns are independent in synthetic rows{apart}; {remedy}.",)
 
     @property
     def most_rows(self) -> float | None:
@@ -323,7 +315,7 @@ class Release:
             share: answer with shares of all rows instead of counts.
             rows: synthetic rows to answer from as well.
 
-        **Guarantees.** The interval holds with that probability over the mechanism's noise, whatever the rows. It is
+        **Guarantees.** The interval holds with that probability over the mechanism's noise, for any rows. It is
         about the rows that the release uses (`left_out` says which it does not), as the schema codes them: a value
         beyond a bound counts as the bound. Each answer holds with that probability by itself; for m answers to hold
         together with probability c, use confidence 1 - (1 - c) / m.
@@ -345,7 +337,7 @@ class Release:
             confidence: the probability with which each bound holds.
             simultaneous: make all bounds hold together with that probability.
 
-        **Guarantees.** The bounds hold with that probability over the mechanism's noise, whatever the rows; where none
+        **Guarantees.** The bounds hold with that probability over the mechanism's noise, for any rows; where none
         is known, `bound` is None. **Privacy.** Post-processing: costs nothing.
 
         Raises:
@@ -368,8 +360,8 @@ class Release:
     ) -> Inference:
         """Estimate a statistic with standard errors and confidence intervals that account for the noise.
 
-        Synthetic rows are not used: the model's tables are corrected with the unbiased measurements, so that what the
-        model adds to them (it has no negative counts, and fills in what was not measured) does not bias the estimate.
+        Synthetic rows are not used. The model's marginals are corrected with the unbiased measurements, so that neither
+        its non-negative counts nor what it fills in for unmeasured marginals bias the estimate.
 
         Args:
             statistic: a formula such as `income ~ age + C(sex)`, parsed by formulaic; `mean(age)`, `share(sex=F)`, each
@@ -382,32 +374,35 @@ class Release:
             assume: the strongest correlation that the model may have missed between columns that were not measured
                 together; by default it is estimated from the release, and the statistic is refused if that cannot be.
 
-        **Guarantees.** Intervals hold with about that probability over the noise (and the sample) where all relations
-        were measured; where not, the result warns, and the intervals rest on the missed correlation. The statistic is
+        **Guarantees.** Intervals hold with about that probability over the noise (and the sample) if all relations
+        were measured; otherwise the result warns, and the intervals depend on the missed correlation. The statistic is
         about the table as coded: a number counts as the mean of its bin. Rows without a value in one of the columns are
         left out. benchmarks/inference.md has measured coverage. **Privacy.** Post-processing: costs nothing.
 
         Raises:
-            SettingError: for text that is no statistic, unknown columns, collinear terms, groups that the noise hides,
-                and statistics that rest on relations of which nothing is known.
+            SettingError: if the text is not a statistic, columns are unknown, terms are collinear, the noise hides a
+                group, or the statistic depends on relations of which nothing is known.
             InputError: if the extra `[infer]` is not installed.
         """
         from understudy.release.inference import infer
 
         return infer(self, statistic, family=family, target=target, confidence=confidence, where=where, assume=assume)
 
-    def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
+    def replicates(
+        self, count: int = 20, *, rows: int | None = None, seed: int | None = None, as_: Frame = "arrow"
+    ) -> list[Any]:
         """Make synthetic tables that show how much results vary: each from rows of the model, measured with new noise.
 
-        The spread of an estimate over them shows what the noise and the drawing of rows do to it; the error of sampling
-        is in it already. Use it for graphics and to explore; `combine` has the rule. It does not cover what the model
-        lacks: a relation that was never measured is missing in all of them, and so is most of the bias that counts
-        which cannot be negative give to sparse tables. For standard errors and intervals use `infer`.
+        The spread of an estimate over them shows the effect of noise and sampling; do not add the sampling error again.
+        Use it for graphics and exploration; `combine` has the rule. It does not show relations that were never
+        measured, nor most of the bias that non-negative counts cause in sparse marginals. For standard errors and
+        intervals use `infer`.
 
         Args:
             count: how many.
             rows: how many rows each; by default as `sample`.
             seed: the same release and seed give the same tables.
+            as_: the library of the frames, as in `sample`.
 
         **Privacy.** Post-processing: costs nothing.
 
@@ -416,7 +411,7 @@ class Release:
         """
         from understudy.release.replicates import make_replicates
 
-        return list(make_replicates(self, count, rows=rows, seed=seed))
+        return list(make_replicates(self, count, rows=rows, seed=seed, as_=as_))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, completely or not at all.
@@ -426,7 +421,7 @@ class Release:
             overwrite: replace a file of that name. The budget of a release that is lost cannot be recovered.
 
         Raises:
-            OutputError: when the file already exists, or cannot be written.
+            OutputError: if the file already exists, or cannot be written.
         """
         target = as_path("path", path)
         arrays: dict[str, NDArray[Any]] = {}
@@ -450,7 +445,7 @@ class Release:
         """Read a release file; nothing in it is run.
 
         Raises:
-            ReleaseError: when it is missing, damaged, altered, or of a newer format.
+            ReleaseError: if it is missing, damaged, altered, or of a newer format.
         """
         manifest, arrays = read_archive(as_path("path", path))
         try:

@@ -16,7 +16,7 @@ from understudy.measurement import Measurement
 from understudy.model.dependencies import learn_dependencies
 from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
-from understudy.release.frames import convert_rows
+from understudy.release.frames import Frame, check_kind, convert_rows
 from understudy.release.rows import RowMaker, check_size, undo_merging
 from understudy.tabulate import SparseCounts, marginals
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from understudy.release.release import Release
 
 
-def make_replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
+def make_replicates(release: Release, count: int, *, rows: int | None, seed: int | None, as_: Frame) -> Iterator[Any]:
     """Make synthetic tables as the release was made, from its own model; see `Release.replicates`."""
+    check_kind(as_)
     count = as_whole("count", count, least=2)
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
@@ -39,7 +40,7 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
         measured = [_measure_again(release, m, merged, whole, generator) for m in release.measurements]
         fit = finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = learn_dependencies(finish, fit, schema, total=schema.rows_used)
-        yield convert_rows(RowMaker(replace(release, model=fit.model)).rows(size, generator), release.frame)
+        yield convert_rows(RowMaker(replace(release, model=fit.model)).rows(size, generator), as_)
 
 
 def _draw_rows(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

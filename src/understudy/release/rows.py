@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ def check_size(rows: int, columns: int) -> None:
     """Refuse a number of rows that cannot fit in memory: under a tiny budget the noisy total may be enormous.
 
     Raises:
-        SettingError: when so many rows do not fit in memory.
+        SettingError: if so many rows do not fit in memory.
     """
     import psutil
 
@@ -61,7 +61,7 @@ class RowMaker:
         release: the release.
         where: conditions that every row satisfies, as in `Release.answer`.
         rare: what stands for rare values, as in `Release.sample`.
-        layout: the types of the columns; text where the table's files are.
+        text: columns that are returned as the table's files write them.
 
     Raises:
         SettingError: for conditions that do not fit the schema, that no row can satisfy, or that the model cannot take.
@@ -73,7 +73,7 @@ class RowMaker:
         *,
         where: str | Mapping[str, Any] | None = None,
         rare: str | Mapping[str, str] | None = None,
-        layout: Mapping[str, str] | None = None,
+        text: Collection[str] = (),
     ) -> None:
         schema = release.schema
         asked = read_conditions(schema, parse_query(where) if isinstance(where, str) else where or {})
@@ -81,7 +81,7 @@ class RowMaker:
             rare = release.settings["rare"]  # the mechanism's own rule
         members = find_members(release.recoding, schema, release.measurements, rare)
         weights = {c.column: members[c.column].weights(c.part) if c.column in members else c.part for c in asked}
-        self._schema, self._layout, self._conditions = schema, layout or {}, asked
+        self._schema, self._text, self._conditions = schema, text, asked
         self._model = release.model if not asked else _condition_model(release, asked, weights)
         parts = {c.column: c.part for c in asked}
         self._members = {name: m.condition(parts[name]) if name in parts else m for name, m in members.items()}
@@ -152,9 +152,9 @@ class RowMaker:
         for rule in self._determined:
             codes = rule.apply(codes, merged, rng)
         codes = self._resolve_unknown(codes, rng)
-        table = self._decoder.decode(codes, rng, as_="arrow", layout=self._layout)
+        table = self._decoder.decode(codes, rng, as_="arrow", text=self._text)
         for rule in self._determined:
-            table = rule.set_values(table, codes, self._layout)
+            table = rule.set_values(table, codes, self._text)
         codes, table = exchange_values(self._schema, merged, codes, table, rng)
         bad = find_broken_rows(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
         for condition in self._conditions:
@@ -277,7 +277,7 @@ class _LearnedDependency:
         own[rows] = order[picked]
         return codes | {given: own}
 
-    def set_values(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
+    def set_values(self, table: Any, codes: Codes, text: Collection[str]) -> Any:
         """Set the determined column to one value inside its bin for all rows with the same given values."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -288,7 +288,7 @@ class _LearnedDependency:
         if self._values is None:
             alone = replace(self._schema, columns=(column,), rules=())
             fixed = {name: np.maximum(self._codes, 0)}
-            self._values = alone.decode(fixed, np.random.default_rng(0), as_="arrow", layout=layout)[name]
+            self._values = alone.decode(fixed, np.random.default_rng(0), as_="arrow", text=text)[name]
         place = self._place(codes)
         values = self._values.take(pa.array(place))
         chosen = pc.if_else(pa.array(self._codes[place] >= 0), values, table[name])

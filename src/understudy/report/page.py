@@ -17,7 +17,7 @@ from understudy.metric.base import Counted, Metric, Score
 from understudy.metric.registry import choose_metrics, get_metric, measure
 from understudy.metric.tables import Rows, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
-from understudy.metric.workload import workload
+from understudy.metric.workload import workload_error
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report.public import (
@@ -79,7 +79,7 @@ def custodian_report(
     **Privacy.** Not differentially private: for the custodian only. Every printed page says so.
 
     Raises:
-        InputError: when the table cannot be used.
+        InputError: if the table cannot be used.
     """
     template = load_template("report.html.j2")
     schema = release.schema
@@ -92,7 +92,7 @@ def custodian_report(
     two = WorkloadSettings(
         cliques=tuple((a, b) for i, a in enumerate(names) for b in names[i + 1 :])[:2000] or ((names[0],),)
     )
-    found = workload(rows, standin, schema, two, np.random.default_rng(seed))
+    found = workload_error(rows, standin, schema, two, np.random.default_rng(seed))
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
     half = (len(marginals) + 1) // 2  # no table is listed twice
@@ -101,7 +101,7 @@ def custodian_report(
     extra |= {"worst": marginals[: min(half, 8)], "best": marginals[half:][::-1][:8], "weighted": None}
     if weight is not None:
         one_way = WorkloadSettings(cliques=tuple((name,) for name in names), weight=weight)
-        score = workload(rows, standin, schema, one_way, np.random.default_rng(seed))
+        score = workload_error(rows, standin, schema, one_way, np.random.default_rng(seed))
         extra["weighted"] = {
             "column": weight,
             "real": score.part("total", "real"),
@@ -478,7 +478,7 @@ def cramers_v(counts: NDArray[np.float64]) -> float:
 
 
 FULL: dict[str, dict[str, Any]] = {
-    "workload": {"most": 150},
+    "workload_error": {"most": 150},
     "pmse": {"rows": 10_000, "cross_validated": False},
     "pmse_ratio": {"rows": 10_000, "cross_validated": False},
     "specks": {"rows": 10_000, "cross_validated": False},
@@ -487,7 +487,7 @@ FULL: dict[str, dict[str, Any]] = {
 """A report computes every metric three times, so the slow ones take fewer rows than `evaluate` does, and no folds."""
 
 SAMPLED: dict[str, dict[str, Any]] = {
-    "workload": {"most": 100},
+    "workload_error": {"most": 100},
     "pmse": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
     "pmse_ratio": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
     "specks": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},

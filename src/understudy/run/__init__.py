@@ -1,8 +1,9 @@
-"""The one road from rows to a release: resolve, check, reserve, execute, write.
+"""Runs from rows to a release: resolve, check, reserve, execute, write.
 
-`road` the road itself (`synthesize`, `resume`); `folder` everything that a run file asks for, in one folder (`run`,
-`rehearse`); `file` the run file; `checks` what is checked before anything is reserved; `record` questions and answers
-between gate and ledger; `quality` the measured workload error; `rehearsal` rows made from a schema alone.
+`pipeline`: these steps (`synthesize`, `resume`). `folder`: all outputs of a run file in one folder (`run`, `rehearse`).
+`file`: the run file. `auto`: the choice of a mechanism. `checks`: checks before anything is reserved. `record`:
+questions and answers between gate and ledger. `public`: public tables. `quality`: the measured workload error.
+`rehearsal`: rows made from a schema alone.
 """
 
 from understudy.run.folder import Outcome, rehearse, run

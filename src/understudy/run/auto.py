@@ -32,13 +32,13 @@ def choose_mechanism(
     Args:
         domain: the columns.
         budget: what the run may spend.
-        neighbours: who is protected, for the noise.
-        rows: the declared number of rows, if there is one.
-        complete: whether the domain is final; False where discovery will still add codes to it.
+        neighbours: the neighbour relation, which determines the noise.
+        rows: the declared number of rows, or None.
+        complete: whether the domain is final; False if discovery will add codes to it.
         settings: the names of settings that the mechanism must have.
 
     Raises:
-        SettingError: when none of the choices has these settings.
+        SettingError: if none of the choices has these settings.
     """
     able = [name for name in CHOICES if set(settings) <= {*setting_names(MECHANISMS[name])}]
     if not able:
@@ -50,7 +50,7 @@ def choose_mechanism(
         if len(sizes) < 2:
             return "independent", "fewer than two columns have more than one value"
         if rows is not None and _pair_noise(sizes, budget, neighbours) > rows:
-            return "independent", "with this budget and number of rows, a table of two columns would be all noise"
+            return "independent", "with this budget and number of rows, a two-way marginal would be all noise"
     if able[0] != "adaptive":
         return able[0], f"it has the settings {', '.join(settings)}"
     if "mst" in able and MECHANISMS["adaptive"]().footprint(domain).memory_bytes > _MOST_BYTES:
@@ -59,7 +59,7 @@ def choose_mechanism(
 
 
 def _pair_noise(sizes: Iterable[int], budget: Budget, neighbours: Neighbours) -> float:
-    """The expected L1 noise of the median table of two columns, measured with the whole budget."""
+    """Return the expected L1 noise of the median two-way marginal, measured with the whole budget."""
     cells = median(one * two for one, two in combinations(sizes, 2))
     if budget.pure:
         return cells * neighbours.marginal_l1 / float(budget.capacity)

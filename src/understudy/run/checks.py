@@ -1,4 +1,4 @@
-"""Checks before the first charge, from the schema and settings alone: a run that must fail costs nothing."""
+"""Checks before the first charge, so that a run that cannot succeed costs nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 import shutil
 import tempfile
 import warnings
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from platformdirs import user_cache_path
@@ -22,22 +24,22 @@ from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.schema import Schema
 from understudy.schema.rules import check_rule_size, find_broken_rows
-from understudy.source.place import list_files, source_kind
+from understudy.source.place import list_files, parse_url, source_kind
 
 _MOST_TIED = 1 << 27
-"""The most cells of a model of the rules alone: a gigabyte."""
+"""The largest model of the rules alone, in cells: a gigabyte."""
 _RULED_COPIES = 6
 _ROWS = 2000
 _WEAK_EPSILON, _WEAK_DELTA = 20, 1e-4
-"""Beyond these a budget is more likely a slip than a decision: odds that grow 500 million-fold, one in 10,000."""
+"""Larger budgets give a warning: odds grow up to 500 million-fold, or the guarantee fails once in 10,000 times."""
 _TABLES = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".sav", ".dta")
 
 
 def check_output(path: Path) -> None:
-    """Make sure that a release can be written at `path`, that nothing is there yet, and that it is not taken for rows.
+    """Check that a release can be written at `path`, that no file is there, and that its name is not that of a table.
 
     Raises:
-        OutputError: naming the path and the remedy.
+        OutputError: if one of these fails; the message names the path and the remedy.
     """
     if path.suffix.lower() in _TABLES:
         raise OutputError(
@@ -62,10 +64,10 @@ def check_output(path: Path) -> None:
 
 
 def find_compiler_cache() -> None:
-    """Make sure that compiled loops can be kept somewhere: without a place they refuse to load, in the middle of a run.
+    """Find a folder for compiled loops; without one, they fail to load in the middle of a run.
 
-    Where neither the package's folder nor the user's cache can be written (a read-only image), they go to a folder that
-    only this process can use, removed when it ends.
+    If neither the package's folder nor the user's cache can be written (a read-only image), they go to a private folder
+    that is removed when the process ends.
     """
     if "NUMBA_CACHE_DIR" in os.environ or any(map(_can_write, (Path(__file__).parent, user_cache_path("numba")))):
         return
@@ -84,9 +86,9 @@ def _can_write(folder: Path) -> bool:
 
 
 def roomy_memory() -> int:
-    """Half of the memory that the machine has.
+    """Return half of the machine's memory.
 
-    **Privacy.** What is free depends on the rows, of a frame even before a run begins; what is built in does not.
+    **Privacy.** Free memory depends on the rows, of a frame even before a run begins; installed memory does not.
     """
     import psutil
 
@@ -94,12 +96,13 @@ def roomy_memory() -> int:
 
 
 def check_memory(needed_bytes: int) -> None:
-    """Make sure that the model and tables of a run fit in the memory that is free.
+    """Check that the model and tables of a run fit into free memory.
 
-    **Privacy.** What is free depends on the rows: for refusing a run, never for what a release is made of.
+    **Privacy.** Free memory depends on the rows, so it is only used to refuse a run, never for the content of a
+    release.
 
     Raises:
-        SettingError: saying how much is needed and what would need less.
+        SettingError: if they do not fit; the message says how much is needed and what would need less.
     """
     import psutil
 
@@ -114,13 +117,13 @@ def check_memory(needed_bytes: int) -> None:
 def check_rules(schema: Schema) -> int:
     """Check that rules fit into memory and leave possible rows, by making a few rows from the rules alone.
 
-    **Privacy.** Reads the schema alone.
+    **Privacy.** Reads only the schema.
 
     Returns:
         The bytes of memory that the rules need in a model.
 
     Raises:
-        SchemaError: for a rule that is too large, or rules that contradict each other.
+        SchemaError: if a rule is too large, or rules contradict each other.
     """
     domain = schema.domain
     for rule in domain.rules:
@@ -142,7 +145,7 @@ def check_rules(schema: Schema) -> int:
 
 
 def _rows_possible(schema: Schema, seed: int) -> bool:
-    """Whether rows that obey the rules can be drawn, codes and values, from a model that knows nothing else."""
+    """Return whether rows that satisfy the rules can be drawn from a model of the rules alone."""
     domain = schema.domain
     names = domain.canonical({column for rule in domain.rules for column in rule.clique})
     rng = np.random.default_rng(seed)
@@ -155,10 +158,10 @@ def _rows_possible(schema: Schema, seed: int) -> bool:
 
 
 def check_noise(noise: str) -> None:
-    """Make sure that a noise sampler of that name is there.
+    """Check that a noise sampler of that name is available.
 
     Raises:
-        SettingError: naming the choices, or what to install.
+        SettingError: if it is not; the message lists the choices, or what to install.
     """
     if noise not in list(NOISES):
         raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
@@ -167,7 +170,7 @@ def check_noise(noise: str) -> None:
 
 
 def warn_of_weak_budget(budget: Budget) -> None:
-    """Warn of a budget that protects almost nothing; the custodian still decides."""
+    """Warn of a budget that protects almost nothing."""
     if budget.delta is not None and budget.delta > _WEAK_DELTA:
         words = (
             f"delta {float(budget.delta):g} is large: with this probability the guarantee fails entirely and a whole "
@@ -184,28 +187,36 @@ def _mib(size: int) -> int:
 
 
 def refuse_same_table(public: Any, data: Any) -> None:
-    """Refuse a table that is declared public and is the sensitive one by its address: the same object, file or URL.
+    """Refuse a public table that is the sensitive table itself: the same object, file or URL.
 
-    **Privacy.** No row is read. Comparing rows would tell whoever chooses the public table whether the sensitive one
-    has exactly these rows, as often as they ask and for nothing.
+    **Privacy.** No row is read. Comparing rows would be a free test of whether the sensitive table has exactly the rows
+    of the public one.
 
     Raises:
-        SettingError: when both have one address.
+        SettingError: if both have the same address.
     """
-    same = public is data
-    if isinstance(public, str | os.PathLike) and isinstance(data, str | os.PathLike):
-        same = os.fspath(public) == os.fspath(data)
-        files = list_files(os.fspath(data)) if source_kind(data) == "files" else [Path(data)]
-        same = same or any(_same_file(Path(public), file) for file in files)
-    if same:
+    if public is data or _addresses(public) & _addresses(data):
         raise SettingError(
             "public: the table declared public is the sensitive table itself; give one that is really public, "
             "or none (nist-mst needs one, other mechanisms do not). Nothing was spent"
         )
 
 
-def _same_file(first: Path, second: Path) -> bool:
-    try:
-        return first.samefile(second)
-    except (OSError, ValueError):
-        return False
+def _addresses(table: Any) -> set[tuple[Any, ...]]:
+    """What identifies each file of a table, or its place in a database whoever asks for it; nothing of a frame."""
+    if not isinstance(table, str | os.PathLike):
+        return set()
+    text, kind = os.fspath(table), source_kind(table)
+    if kind in ("postgresql", "duckdb"):
+        database = parse_url(text, query="table=" not in text)
+        parts = urlsplit(database.address)
+        if kind == "duckdb":
+            return {(os.path.realpath(parts.netloc + parts.path), database.table)}
+        with suppress(ValueError):  # a port that is none is reported by who connects
+            return {(parts.hostname, parts.port or 5432, parts.path, database.table)}
+    found = set()
+    for file in list_files(text) if kind == "files" else [Path(text)]:
+        with suppress(OSError, ValueError):
+            facts = file.stat()
+            found.add((facts.st_dev, facts.st_ino))
+    return found

@@ -17,7 +17,7 @@ from understudy.errors import SettingError
 from understudy.yaml_json import LOADER, is_yaml_or_json, read_json, read_yaml
 
 if TYPE_CHECKING:
-    from understudy.run.road import RunSpec
+    from understudy.run.pipeline import RunSpec
 
 KEYS = (
     "data", "query", "schema", "dataset", "budget", "mechanism", "paper", "workload", "keep", "public", "rows", "noise",
@@ -45,7 +45,7 @@ class RunFile:
 
     Attributes:
         path: the file.
-        content: what it says, checked for unknown keys, with the choices of the command line on top.
+        content: its content, checked for unknown keys, overridden by options of the command line.
         rehearsal: whether the run is a rehearsal.
     """
 
@@ -102,12 +102,12 @@ class RunFile:
         return table_name(self.near(self.content["data"]))
 
     def digest(self) -> str:
-        """A digest of what the file, the schema, a workload file and a query say. Never of rows.
+        """The digest of the content of the run file, the schema, a workload file and a query; never of rows.
 
-        Outputs do not count: another kind of rows or reports can be made of the same release.
+        Outputs do not count: other rows and reports can be made from the same release.
 
         Raises:
-            SettingError: when the schema, workload or query file cannot be read.
+            SettingError: if the schema, workload or query file cannot be read.
         """
         said = {key: value for key, value in self.content.items() if key != "outputs"}
         said["the schema's content"] = _parse_file(self.schema, "schema")
@@ -132,13 +132,13 @@ class RunFile:
         return rehearsal_rows(Schema.load(self.schema), self.content.get("rows"), seed=self.outputs["seed"] or 0)
 
     def spec(self) -> RunSpec:
-        """The run as its file means it.
+        """Return the specification of the run.
 
         Raises:
-            InputError: naming the key that cannot be meant.
+            InputError: if a value is not allowed; the message names the key.
         """
         from understudy.quality import parse_share
-        from understudy.run.road import RunSpec
+        from understudy.run.pipeline import RunSpec
         from understudy.schema import Schema
         from understudy.source.place import read_query
 
@@ -167,7 +167,7 @@ class RunFile:
         )
 
     def _settings(self, mechanism: str, given: dict[str, Any]) -> dict[str, Any]:
-        """The mechanism's settings; those with keys of their own too, paths as the file means them."""
+        """Return the mechanism's settings, including those that are keys of the file, with resolved paths."""
         from understudy.mechanism.registry import AUTO, CHOICES, mechanism_classes, setting_names
 
         content, found = self.content, {key: value for key, value in given.items() if key != "name"}
@@ -177,7 +177,7 @@ class RunFile:
             mechanism = CHOICES[0] if not content.get("keep") else "mst"
         takes_workload = "workload" in setting_names(mechanism_classes().get(mechanism))
         if content.get("workload") is not None and (takes_workload or not content.get("quality")):
-            found["workload"] = self._workload()  # else it says only what quality is measured on
+            found["workload"] = self._workload()  # otherwise the workload is only for the measured quality
         return found
 
     def _workload(self) -> str:
@@ -209,7 +209,8 @@ def _check_content(content: Any, file: Path) -> dict[str, Any]:
         if not isinstance(content.get(key) or {}, dict):
             raise SettingError(f"{file}: `{key}` is a mapping; its keys are {', '.join(known)}")
         _refuse_unknown_keys(content.get(key) or {}, known, f"{file}: {key}: ")
-    _refuse_password(content["data"], file)
+    for key in ("data", "public"):
+        _refuse_password(content.get(key) or "", key, file)
     mechanism = content.get("mechanism", "auto")
     if not isinstance(mechanism, str) and not (isinstance(mechanism, dict) and isinstance(mechanism.get("name"), str)):
         raise SettingError(f"{file}: `mechanism` is a name, or a mapping with `name` and settings")
@@ -217,11 +218,11 @@ def _check_content(content: Any, file: Path) -> dict[str, Any]:
     return content
 
 
-def _refuse_password(data: str, file: Path) -> None:
+def _refuse_password(address: str, key: str, file: Path) -> None:
     """Refuse a password in a run file, which may be copied and committed."""
-    if holds_password(data):
+    if holds_password(address):
         raise SettingError(
-            f"{file}: `data` holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
+            f"{file}: `{key}` holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
         )
 
 

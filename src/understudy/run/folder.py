@@ -1,6 +1,6 @@
-"""`run` and `rehearse`: everything that a run file asks for, in one folder; run again, only what is missing.
+"""`run` and `rehearse`: all outputs of a run file in one folder; a second call makes only what is missing.
 
-The folder holds finished artefacts. What was reserved, answered and finished is in the ledger, and nowhere else.
+The folder holds finished files. What was reserved, answered and finished is recorded in the ledger only.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Outcome:
     """What a run did.
 
     Attributes:
-        status: "made", "resumed" (an interrupted attempt was finished), "completed" (the run was finished; what was
-            missing in the folder is made again) or "unchanged" (everything was there).
+        status: "made", "resumed" (an interrupted run was continued), "completed" (the run was finished; missing files
+            were made again) or "unchanged" (nothing was missing).
         summary: public facts about the release, and where its files are.
     """
 
@@ -48,14 +48,14 @@ def run(
 ) -> Outcome:
     """Make the release, rows and reports that a run file asks for, in one folder.
 
-    Two starts are the same run when the run file, the schema and the folder are the same; the rows are not looked at. A
-    finished run is left as it is. An interrupted run goes on: it keeps the answers it has, asks what is missing, and is
-    counted once. What is missing beside a release is made from it. A release is never overwritten.
+    Two calls are the same run if the run file, the schema and the folder are the same; rows are not compared. A
+    finished run is not repeated: missing files are made from its release. An interrupted run is continued: it keeps its
+    answers, asks only for the missing ones, and is counted once. A release is never overwritten.
 
     Args:
         path: the run file.
-        output: the folder; made when it is not there.
-        quality: a share of the budget, such as "5%", to measure the workload error with; on top of the file's.
+        output: the folder; created if it does not exist.
+        quality: a share of the budget, such as "5%", to measure the workload error with; replaces that of the file.
         rehearse: use rows made from the schema instead of the data; costs nothing.
         progress: called with each `Step`.
         ledger: the path or `postgresql://` address of the ledger; by default `UNDERSTUDY_LEDGER`, else the user's own.
@@ -84,9 +84,9 @@ def rehearse(
 
     Args:
         schema: the schema's file.
-        output: the folder; made when it is not there.
-        epsilon: the budget that the real run would have, and so its noise.
-        delta: beside epsilon.
+        output: the folder; created if it does not exist.
+        epsilon: the budget that the real run would have, which determines the noise.
+        delta: together with epsilon.
         mechanism: a mechanism's name, or "auto".
         rows: how many rows to make up; by default the declared number, else 1000 (20,000 with discovery).
         seed: for the made-up rows and those sampled.
@@ -122,7 +122,7 @@ def find_run_file(known: RunHandle, ledger: Ledger) -> Path | None:
 
 
 class _Folder:
-    """The folder of a run: the names of its files, and how they are made."""
+    """The folder of a run and its files."""
 
     def __init__(self, file: RunFile, path: Path, ledger: Ledger) -> None:
         self.file, self.path, self.ledger = file, path, ledger
@@ -169,10 +169,10 @@ class _Folder:
         return moved if moved is not None and moved.spec["place"].get("file") == self.file.digest() else None
 
     def _has_release(self, known: RunHandle) -> bool:
-        """Whether the folder holds the release of a finished run; one that was only to be renamed is renamed now.
+        """Return whether the folder holds the release of a finished run; a release that waits for its name gets it.
 
         Raises:
-            OutputError: when another file is in its place.
+            OutputError: if another file has its name.
         """
         if known.finished is None:
             return False
@@ -206,8 +206,8 @@ class _Folder:
             )
 
     def _make(self, progress: Progress, *, begun: bool) -> Release:
-        """Make the release. A run that was answered something is finished without the table where that is gone."""
-        from understudy.run.road import execute
+        """Make the release; a run with answers is finished from them if the table is gone."""
+        from understudy.run.pipeline import execute
 
         spec = self.file.spec()
         spec = replace(
@@ -264,10 +264,10 @@ def staged_path(output: Path, handle: RunHandle | None) -> Path:
 
 
 def publish(staged: Path, output: Path) -> None:
-    """Give a complete file its name; a file of that name is never overwritten.
+    """Give a complete file its name; an existing file is never overwritten.
 
     Raises:
-        OutputError: when there is one by now.
+        OutputError: if a file of that name exists.
     """
     try:
         if output.exists():

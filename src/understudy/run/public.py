@@ -1,7 +1,7 @@
-"""The public table of a run: its rows beside rows of the private model, weighted to fit what was measured.
+"""The public table of a run: its rows, and rows of the private model, weighted to fit the measurements.
 
-Public rows may resemble the private ones or not. So several models are made, with and without them, and a noisy error
-of each, paid from the budget, decides between them.
+Public rows may or may not resemble the private ones. So several models are made, with and without public rows, and the
+one with the smallest noisy error is used.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from understudy.source.memory import encode_rows
 from understudy.source.read import collect_table
 
 PRIORS = ((1.0, True), (1.0, False), (0.9, False))
-"""By candidate, the weight of all public rows together before tilting, the rest being on rows of the private model; and
-whether the public rows count as a sample of the same population, which noise alone does not move far."""
+"""For each candidate, the prior weight of all public rows together (the rest is on rows of the private model), and
+whether the public rows count as a sample of the same population, so that noise hardly changes their weights."""
 
 CANDIDATES = 1 + len(PRIORS)
 """The private model itself, and one weighting for each prior."""
@@ -35,7 +35,7 @@ CANDIDATES = 1 + len(PRIORS)
 SHARE = 0.01
 """The part of the budget that measures the error of one candidate."""
 
-_MOST_ROWS = 50_000  # of either kind: more say little about a table, and every step of the fit passes over all of them
+_MOST_ROWS = 50_000  # of either kind: more rows add little, and every step of the fit processes all of them
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PublicRows:
 
     @classmethod
     def read(cls, table: Any, name: str, schema: Schema) -> PublicRows:
-        """Read and code a public table; of a very large one, rows at equal distances.
+        """Read and code a public table; of a very large one, every k-th row.
 
         Raises:
             InputError: if the table cannot be read, lacks a column, or holds no rows.
@@ -73,7 +73,7 @@ def choose_model(
 ) -> Fit:
     """Return the best of the private model and its combinations with public rows.
 
-    **Privacy.** Weighting the rows is post-processing. Each candidate is rated by one question to the gate, paid with
+    **Privacy.** Weighting the rows is post-processing. The error of each candidate is one question to the gate, charged
     `SHARE` of the budget.
 
     Args:
@@ -101,7 +101,7 @@ def choose_model(
 
 
 def _weigh(fit: Fit, public: PublicRows, schema: Schema, total: float | None) -> Sequence[Fit]:
-    """The candidates with public rows, one for each prior; none where a rule of the schema forbids every row."""
+    """Return the candidates with public rows, one for each prior; none if rules of the schema forbid every row."""
     domain, recoding = fit.model.domain, fit.recoding
     measured = re_express_all(schema.domain, fit.measurements, recoding, schema.code_groups, total=total)
     size = int(np.clip(round(fit.model.total), 1, _MOST_ROWS))

@@ -1,4 +1,4 @@
-"""Measured quality: the tables of the workload that are compared, and the question to the gate."""
+"""Measured quality: the marginals of the workload that are compared, and the question to the gate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.quality import Quality
 from understudy.workload import Workload, public_workload_name
 
 MOST = 512
-"""The most tables that are compared."""
+"""The most marginals that are compared."""
 _CELLS = 1 << 16
 _FINE = 1000
 
@@ -27,8 +27,8 @@ class Rating:
     """The part of a run that measures its own quality.
 
     Attributes:
-        share: the part of the budget that it costs.
-        workload: which tables matter, as on the command line; None: the mechanism's own, else all pairs.
+        share: the part of the budget.
+        workload: which marginals matter, as on the command line; None for the mechanism's own, else all pairs.
     """
 
     share: float
@@ -42,19 +42,21 @@ class Rating:
     def tables(
         self, domain: Domain, askable: Callable[[Clique], bool] = lambda clique: True
     ) -> tuple[dict[Clique, int], int]:
-        """The tables to compare with whole weights, and how many the workload has.
+        """Return the cliques to compare with whole-number weights, and how many the workload has.
 
-        Chosen from the workload and a fixed seed, never from rows or answers. Where there are too many, they are drawn
-        in proportion to their weights and then count alike; those of very many cells, and those that are not `askable`,
-        are left out.
+        The choice depends on the workload and a fixed seed, never on rows or answers. If there are too many, they are
+        drawn in proportion to their weights and then count equally. Cliques of very many cells, and those that cannot
+        be measured, are left out.
 
         Raises:
-            SettingError: when none is small enough.
+            SettingError: if no clique is small enough.
         """
         weights = {clique: weight for clique, weight in Workload.parse(self.named, domain).weights.items() if weight}
         small = {r: weight for r, weight in weights.items() if domain.cells(r) <= _CELLS and askable(r)}
         if not small:
-            raise SettingError(f"quality: every table of {self.named} has more than {_CELLS} cells; name smaller ones")
+            raise SettingError(
+                f"quality: every marginal of {self.named} has more than {_CELLS} cells; use smaller ones"
+            )
         names = list(small)
         if len(names) > MOST:
             chance = np.array(list(small.values())) / sum(small.values())
@@ -75,7 +77,7 @@ def measure_quality(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
 
     Values that were merged as rare count as one value.
 
-    **Privacy.** One call to the gate, against marginals of a model that is made of earlier answers.
+    **Privacy.** One question to the gate, about marginals of a model that was made from earlier answers.
     """
     view = table.recode(fit.recoding)
     weights, of = rating.tables(view.domain, view.can_measure)

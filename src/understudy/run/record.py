@@ -1,9 +1,8 @@
-"""A run's questions and answers between the gate and the ledger.
+"""Recording and recalling of a run's answers, between the gate and the ledger.
 
-A mechanism asks the same questions when it gets the same answers. A run that is started again begins at the beginning:
-as long as there are answers on record it is given those, without reading a row, and from then on new ones out of the
-same budget. Where its next question differs from the recorded one (another version of understudy), or where there are
-no rows, it is finished from what was measured.
+A mechanism asks the same questions if it gets the same answers. A resumed run starts from the beginning: it receives
+its recorded answers, without reading a row, and then new ones within the same budget. If its next question differs from
+the recorded one (another version of understudy), or the table is gone, it is finished from the recorded answers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Recorder:
     """Recalls the answers of earlier attempts at a run, then records new ones.
 
     Args:
-        ledger: the ledger; None for a rehearsal or a run in test mode, which record nothing.
+        ledger: the ledger; None for rehearsals and runs in test mode, which record nothing.
         handle: the run in the ledger.
         has_rows: whether new questions can be answered.
     """
@@ -45,21 +44,21 @@ class Recorder:
 
     @property
     def answered(self) -> bool:
-        """Whether anything was answered, now or in an earlier attempt: what was answered is paid."""
+        """Whether anything was answered, now or in an earlier attempt, so that its charges stand."""
         return bool(self._answers)
 
     @property
     def asked(self) -> bool:
-        """Whether this attempt asked anything new, or has nothing to recall."""
+        """Whether this attempt asked a new question, or has nothing to recall."""
         return len(self._answers) > self._recalled or not self._recalled
 
     def recall(self, charges: Sequence[Charge], recoding: Recoding) -> Any | None:
-        """Return the recorded answer to the next question, asked with this recoding in force.
+        """Return the recorded answer to the next question, which refers to the codes of this recoding.
 
         Raises:
-            CannotContinue: when another question is on record, or nothing is and there are no rows.
+            CannotContinue: if another question is on record, or no answer is and there are no rows.
             SettingError: in test mode; no row was read.
-            LedgerError: when the recorded answer cannot be read.
+            LedgerError: if the recorded answer cannot be read.
         """
         self._refuse_test_mode()
         if self._next < len(self._answers):
@@ -75,11 +74,11 @@ class Recorder:
         return None
 
     def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
-        """Record an answer durably, before anybody sees it.
+        """Record an answer durably, before it is used.
 
         Raises:
             SettingError: in test mode; the answer must not be used.
-            OutputError, LedgerError: when it cannot be recorded; likewise.
+            OutputError, LedgerError: if it cannot be recorded; it must not be used.
         """
         self._refuse_test_mode()
         body, payload = _encode(charges, answer, recoding)
@@ -90,7 +89,7 @@ class Recorder:
         self._keep(charges, answer, recoding)
 
     def skip_discovery(self) -> list[Charge]:
-        """The charges of discovery on record, for a schema that was completed from their answers."""
+        """Skip the recorded answers of discovery, from which the schema was completed, and return their charges."""
         paid: list[Charge] = []
         while self._next < len(self._answers):
             charges = _charges(self._answers[self._next][0])
@@ -101,7 +100,7 @@ class Recorder:
         return paid
 
     def recall_rest(self) -> list[Charge]:
-        """Take every recorded answer that was not recalled: its charges, with its measurements kept for finishing."""
+        """Return the charges of recorded answers that were not recalled; their measurements are kept for finishing."""
         rest: list[Charge] = []
         for body, payload in self._answers[self._next :]:
             charges = _charges(body)
@@ -123,7 +122,7 @@ class Recorder:
 
 
 def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple[dict[str, Any], bytes | None]:
-    """One question and its answer as plain data, arrays as compressed integers."""
+    """Encode a question and its answer as plain data, arrays as compressed integers."""
     body: dict[str, Any] = {"charges": [charge.to_dict() for charge in charges]}
     what, factors = charges[0].what, []
     if what == "select":
@@ -145,15 +144,15 @@ def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple
     return body, zlib.compress(b"".join(table.astype("<i8").tobytes() for table in [*tables, *factors]), 1)
 
 
-_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, InputError, zlib.error)
+_DAMAGED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, InputError, zlib.error)
 _UNREADABLE = "an answer in the ledger cannot be read; `understudy ledger verify` says more"
 
 
 def _charges(body: Mapping[str, Any]) -> list[Charge]:
-    """The charges of a recorded answer; at least one.
+    """Return the charges of a recorded answer, at least one.
 
     Raises:
-        LedgerError: when the entry holds none.
+        LedgerError: if the entry has no charge.
     """
     try:
         charges = [Charge.from_dict(charge) for charge in body["charges"]]
@@ -165,10 +164,10 @@ def _charges(body: Mapping[str, Any]) -> list[Charge]:
 
 
 def _decode(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes | None) -> tuple[Any, Recoding]:
-    """The answer and the recoding that `_encode` was given.
+    """Read the result of `_encode`: the answer and the recoding.
 
     Raises:
-        LedgerError: when the entry does not hold that.
+        LedgerError: if the entry cannot be read.
     """
     try:
         return _answer(charges, body, payload), Recoding.from_dict(body.get("recoding") or {})

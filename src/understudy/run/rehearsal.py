@@ -11,17 +11,17 @@ from understudy.planning.made_up import assume_facts, made_up_codes
 from understudy.schema import Schema
 
 ROWS, DISCOVERY_ROWS, MOST = 1000, 20_000, 100_000
-"""Rows of a rehearsal: by default; by default with discovery, which finds nothing in few rows; and at most."""
+"""Rows of a rehearsal: the default, the default with discovery (which finds nothing in few rows), and the most."""
 
 
 def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) -> Any:
-    """An arrow table that fits the schema: the same schema, number and seed give the same rows.
+    """Make an arrow table that fits the schema; the same schema, number and seed give the same rows.
 
-    Columns are related, so that mechanisms have something to find, and every value is about equally frequent, so that
-    most of them occur. A unit has one row, two, ... up to its limit. Columns left to discovery are filled as
-    `plan` assumes them; the rehearsal then discovers from these rows.
+    Columns are dependent, so that mechanisms have something to find, and values are about equally frequent, so that
+    most of them occur. Units have one row, two, ... up to the limit. Columns left to discovery are filled as `plan`
+    assumes them; the rehearsal then discovers facts from these rows.
 
-    **Privacy.** Made of declared facts and a seed.
+    **Privacy.** The rows depend on declared facts and a seed only.
 
     Args:
         schema: what is public about the columns.
@@ -29,7 +29,7 @@ def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) ->
         seed: for everything that is drawn.
 
     Raises:
-        SettingError: for a number of rows that makes no sense.
+        SettingError: if the number of rows is below 1.
     """
     number = min(rows or schema.rows or (DISCOVERY_ROWS if schema.open else ROWS), MOST)
     if number < 1:

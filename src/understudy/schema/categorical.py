@@ -53,7 +53,7 @@ class Listed(Coded):
         """
         if (decimal, group) not in self._lookups:
             declared, found = self.declared_codes(), dict[str, int]()
-            for marks in ((decimal, group), (".", "")):
+            for marks in dict.fromkeys([(decimal, group), (".", "")]):
                 for text in sorted(declared, key=lambda text: (-len(text), text)):
                     meant = meaning(text, *marks)
                     if meant is not None:

@@ -100,7 +100,7 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> CheckResult:
         seed: for the draws inside bins.
 
     Raises:
-        SchemaError: when the table's structure does not fit the schema.
+        SchemaError: if the table's structure does not fit the schema.
     """
     cells, rows = columns_by_meaning(frame, schema.needs, schema.dialect)
     rng = np.random.default_rng(seed)

@@ -250,7 +250,7 @@ def group_intervals(
     """Group bins and spikes by ascending edges; the last group is open.
 
     Raises:
-        ValueError: when an edge cuts through a bin.
+        ValueError: if an edge cuts through a bin.
     """
     groups = np.clip(np.searchsorted(edges, lower, side="right") - 1, 0, None)
     if (np.clip(np.searchsorted(edges, last, side="right") - 1, 0, None) != groups).any():
@@ -417,12 +417,10 @@ class Coded(Column):
 
     def ambiguous_texts(self) -> list[str]:
         """Return declared texts that readers that guess types take for another one, or for an empty cell."""
-        codes: dict[str | None, set[int]] = {}
-        texts: dict[str | None, list[str]] = {}
+        alike: dict[str | None, dict[str, int]] = {}
         for text, code in self.declared_codes().items():
-            codes.setdefault(meaning(text), set()).add(code)
-            texts.setdefault(meaning(text), []).append(text)
-        return [text for meant, found in texts.items() if len(codes[meant]) > 1 for text in found if text]
+            alike.setdefault(meaning(text), {})[text] = code
+        return [text for found in alike.values() if len(set(found.values())) > 1 for text in found if text]
 
     @cached_property
     def null_cell_code(self) -> int:

@@ -20,7 +20,8 @@ OUTPUTS = {
     "schema draft": "a proposed schema: bounds, values and missing codes seen in the rows",
     "schema check": "counts of unknown, clipped and missing values; means and quartiles before and after binning",
     "evaluate": "scores of a synthetic table against the real one (always named *.custodian-only.*)",
-    "report --real": "the report with the real table beside the stand-in (always named *.custodian-only.html)",
+    "compare": "scores of mechanisms on a table that is not declared public (always named *.custodian-only.*)",
+    "report --real": "the report that compares the release with the real table (always named *.custodian-only.html)",
     "attack": "how well members and values of the real table are guessed (always named *.custodian-only.json)",
 }
 """What each command reveals about the rows."""

@@ -257,7 +257,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     if isinstance(ours["privacy_unit"], dict):
         key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
         fields = [{"name": key, "understudy": forms[key]} if field["name"] == key else field for field in fields]
-        notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
+        notes[key] = f"{why} the privacy unit, fresh keys in synthetic rows"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
     questions = _questions(repeated) if unit is None else ()
@@ -268,7 +268,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
         name = field["name"]
         if field.get("type") == "integer" and (pair := _find_difference(name, cells[name], dates, orders, dialect)):
             fields[place] = {"name": name, "type": "integer", "understudy": {"kind": "difference", "of": list(pair)}}
-            notes[name] = f"{pair[0]} - {pair[1]} in days in almost every row: computed from them in the stand-in"
+            notes[name] = f"{pair[0]} - {pair[1]} in days in almost every row: computed from synthetic dates"
     for field in fields:
         field.setdefault("understudy", {}).update({"status": "draft", "origin": "reviewed"})
     return Draft({"fields": fields, "understudy": ours}, notes, questions)
@@ -510,7 +510,7 @@ def _numeric_extras(
 
 
 def _count_bins(values: NDArray[Any], counts: NDArray[Any], span: float, points: float) -> int | None:
-    """How many bins of equal width the middle half of the values needs to be seen; None where the default will do.
+    """How many bins of equal width the middle half of the values needs to be seen; None if the default will do.
 
     A far outlier makes the default bins so wide that quartiles and medians are lost in one or two of them. Where there
     are few rows, noise hides what finer bins would tell.
@@ -554,8 +554,11 @@ def _candidate_formats(seen: Profile) -> tuple[str | None, ...]:
 
 def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     found: dict[str, NDArray[np.bool_]] = {}
+    iso_days, iso, iso_time = seen.moments(None)
     for pattern in _candidate_formats(seen):
         days, valid, has_time = seen.moments(pattern)
+        if pattern is not None and has_time == iso_time and valid.any():  # a column with a pattern also reads ISO 8601
+            days, valid = np.where(valid, days, iso_days), valid | iso
         valid = valid & (days >= _YEAR_1000)  # 05.07.15 among four-digit years is not a date in the year 15
         missing, besides = _find_missing_codes(seen, valid, "date", several=True)
         if missing is not None and valid.any():

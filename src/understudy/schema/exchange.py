@@ -283,7 +283,7 @@ def from_dictionary(lines: Sequence[Sequence[str]]) -> Imported:
     column without values is reported as a gap.
 
     Raises:
-        InputError: when the first line has no column and value headings.
+        InputError: if the first line has no column and value headings.
     """
     places = _find_headings([cell.strip().lower() for cell in lines[0]] if lines else [])
     if "column" not in places or "value" not in places:

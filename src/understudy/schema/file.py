@@ -350,7 +350,7 @@ def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
     **Privacy.** While a column is a draft, made from the rows without noise, only the file's owner can read it.
 
     Raises:
-        OutputError: when the file cannot be written, or already exists and may not be overwritten.
+        OutputError: if the file cannot be written, or already exists and may not be overwritten.
     """
     if path.is_file() and not overwrite:
         raise OutputError(f"{path} already exists; choose another name, or pass overwrite=True")

@@ -7,16 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from understudy.errors import InputError, SchemaError
-from understudy.schema.categorical import Categorical
-from understudy.schema.column import Coded, Column
 from understudy.schema.text import (
     Dialect,
-    is_text_type,
     make_valid_text,
     meanings,
     objects_to_text,
@@ -36,7 +31,7 @@ def to_arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tu
         decimal: the decimal mark with which numbers among Python objects are written.
 
     Raises:
-        SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
+        SchemaError: if a column is missing, a name occurs twice, or the frame has no columns.
         InputError: if this is not a frame.
     """
     frame = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
@@ -53,7 +48,7 @@ def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tu
     depend on what a reader found in other rows, so it is ignored.
 
     Raises:
-        SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
+        SchemaError: if a column is missing, a name occurs twice, or the frame has no columns.
         InputError: if this is not a frame.
     """
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
@@ -99,7 +94,7 @@ def to_frame(table: Any, kind: FrameKind) -> Any:
     """Convert an arrow table to the requested frame type.
 
     Raises:
-        InputError: when that library is not installed, or no such type is known.
+        InputError: if that library is not installed, or no such type is known.
     """
     if kind == "arrow":
         return table
@@ -127,17 +122,9 @@ def _to_pandas(table: Any) -> Any:
 
 
 def _to_polars(table: Any) -> Any:
-    """Convert to polars; ordered dictionaries become enums, whose order polars keeps."""
     import polars as pl
 
-    frame = pl.DataFrame(pl.from_arrow(table))
-    enums = {}
-    for name in table.column_names:
-        kind = table.schema.field(name).type
-        if pa.types.is_dictionary(kind) and kind.ordered and pa.types.is_string(kind.value_type):
-            known = table[name].chunk(0).dictionary.to_pylist()
-            enums[name] = frame[name].cast(pl.String).cast(pl.Enum(known))
-    return frame.with_columns(**enums) if enums else frame
+    return pl.DataFrame(pl.from_arrow(table))
 
 
 def check_names(names: Iterable[str], needed: Sequence[str]) -> None:
@@ -248,99 +235,3 @@ def _widen(pieces: Any) -> Any:
             pieces = pieces.cast(pieces.type.value_type)
     wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(pieces.type)
     return pieces if wide is None else pieces.cast(wide)
-
-
-# -- Layouts: the column types of a frame, applied to decoded columns ------------------------------------------------
-
-
-_WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_FLOATS = ("float32", "float64")
-
-
-def read_layout(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
-    """Return type names of columns whose type in the frame differs from the declared one.
-
-    "int32", "float32", "category", "string".
-
-    **Privacy.** Readers turn whole numbers into floats, numbers and times into objects or text, and 64-bit integers
-    into unsigned ones, if a single cell is empty, odd or very large. Such types reveal something about the cells and
-    are ignored. So are the types that the column would have had otherwise: numpy's short integers in pandas, which
-    cannot hold an empty cell. What remains is what the frame's owner chose, and for objects and text what the schema
-    says.
-    """
-    if not hasattr(frame, "columns"):
-        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
-    found = {}
-    for column in columns:
-        name = _type_name(frame, column.name)
-        if name in ("object", "string"):
-            name = "string" if _needs_text(column) else None
-        if name is not None and _is_chosen_type(name, column):
-            found[column.name] = name
-    return found
-
-
-def _type_name(frame: Any, name: str) -> str | None:
-    import narwhals as nw
-
-    if isinstance(frame, pa.Table):
-        return _arrow_name(frame.schema.field(name).type) if name in frame.column_names else None
-    label = next((label for label in frame.columns if str(label) == name), None)
-    if label is None:
-        return None
-    series = frame[label]
-    if str(series.dtype) in ("object", "Object"):  # narwhals would inspect the cells
-        return "object"
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":  # floats, if a cell had been empty
-        return None
-    plain = str(nw.from_native(series, series_only=True).dtype).split("(")[0].lower()
-    return {"categorical": "category"}.get(plain, plain)
-
-
-def _needs_text(column: Column) -> bool:
-    """Whether a column of numbers, times or truth values declares missing tokens that only text can hold."""
-    if not isinstance(column, Coded) or isinstance(column, Categorical):
-        return False
-    return any(reason is not None and column.token_value(token) is None for token, reason in column.missing.items())
-
-
-def _is_chosen_type(name: str, column: Column) -> bool:
-    if isinstance(column, Categorical) and name in ("category", "enum"):
-        return True
-    if column.kind == "integer" or getattr(column, "type", "") == "integer":
-        return (name in _WIDTHS and not name.endswith("int64")) or name == "string"
-    if column.kind == "number" or getattr(column, "type", "") == "number":
-        return name in ("float32", "string")
-    return name == "string" and isinstance(column, Coded) and not isinstance(column, Categorical)
-
-
-def _arrow_name(kind: Any) -> str:
-    if pa.types.is_dictionary(kind):
-        return "enum" if kind.ordered else "category"
-    if is_text_type(kind):
-        return "string"
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
-
-
-def cast_column(values: Any, column: Column, name: str | None) -> Any:
-    """Cast a decoded column to the type of a layout, if there is one and it holds all declared values."""
-    if name in ("category", "enum") and isinstance(column, Categorical):
-        return _dictionary(values, column, ordered=name == "enum" or column.kind == "ordinal")
-    fits = name in _WIDTHS and pa.types.is_integer(values.type)
-    if not (fits or (name in _FLOATS and pa.types.is_floating(values.type))):
-        return values
-    try:
-        return values.cast(getattr(pa, str(name))(), safe=bool(fits))
-    except pa.ArrowInvalid:  # the declared bounds are wider than the original type
-        return values
-
-
-def _dictionary(values: Any, column: Categorical, *, ordered: bool) -> Any:
-    """Encode as a dictionary.
-
-    Declared values first and in order, then other possible values, so that codes and order survive.
-    """
-    shown = [*column.values]
-    shown += [value for value in column.decode_special().to_pylist() if value is not None and value not in shown]
-    known = pa.array(shown, column.arrow_type)
-    return pa.DictionaryArray.from_arrays(pc.index_in(values, value_set=known).cast(pa.int32()), known, ordered=ordered)

@@ -182,7 +182,7 @@ def find_discoveries(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple
     """Return what a field asks to discover; empty if it declares everything.
 
     Raises:
-        ValueError: when that does not go together with the rest of the field.
+        ValueError: if that does not go together with the rest of the field.
     """
     asked: list[Discoverable] = ["type"] if field.get("type") == _WORD else []
     asked += [key for key in ("bounds", "bins", "values") if ours.get(key) == _WORD]
@@ -243,7 +243,7 @@ def _check_rest(field: Mapping[str, Any], ours: Mapping[str, Any], first: Discov
         )
     bins = ours.get("bins")
     if first == "bounds" and bins not in (None, _WORD) and (isinstance(bins, bool) or not isinstance(bins, int)):
-        raise ValueError("`bins` beside `bounds: discover` is a number of bins, or `discover`; correct it")
+        raise ValueError("`bins` together with `bounds: discover` is a number of bins, or `discover`; correct it")
 
 
 def _make_hashable(cells: Any) -> Any:

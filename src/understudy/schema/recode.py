@@ -63,7 +63,7 @@ class Recoding:
         """Return the domain after merging.
 
         Raises:
-            SchemaError: when an array does not fit the domain.
+            SchemaError: if an array does not fit the domain.
         """
         for column, array in self._maps.items():
             if column not in domain:
@@ -84,7 +84,7 @@ class Recoding:
         """Return the original codes of each merged code.
 
         Raises:
-            SchemaError: when the column has no array.
+            SchemaError: if the column has no array.
         """
         if column not in self._maps:
             raise SchemaError(f"recoding: column {column!r} is not recoded; ask for one of {', '.join(self._maps)}")
@@ -107,7 +107,7 @@ class Recoding:
         """Return the recoding that `to_dict` wrote.
 
         Raises:
-            SchemaError: when an entry is not a list of codes.
+            SchemaError: if an entry is not a list of codes.
         """
         return cls({column: np.asarray(array) for column, array in maps.items()})
 

@@ -7,7 +7,7 @@ the schema, and no synthetic row breaks one: `forbidden_cells` expresses them ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -74,7 +74,7 @@ class Impossible(_Rule):
         """Return by column which codes meet the condition; a bin does if all of its values do.
 
         Raises:
-            SchemaError: when a condition does not fit its column.
+            SchemaError: if a condition does not fit its column.
         """
         return {
             name: _condition_mask(_coded_column(schema, name), condition) for name, condition in self.impossible.items()
@@ -132,15 +132,18 @@ class Dependency(_Rule):
         None if there is no statement.
 
         Raises:
-            SchemaError: when a value or level is not one of the columns'.
+            SchemaError: if a value or level is not one of the columns'.
         """
         if self.map is None and self.level is None:
             return None
         given, determined = _coded_column(schema, self.given[0]), _coded_column(schema, self.determines)
         codes = np.full(given.size, -1, dtype=np.int64)
         if self.map is not None:
-            for value, wanted in self.map.items():
-                codes[_named_codes(given, value)] = find_code(determined, wanted)
+            axis = given if isinstance(given, AxisColumn) else None
+            single = [key for key in self.map if axis is None or ".." not in key]
+            named = dict(zip(single, find_codes(given, single), strict=True))
+            for key, wanted in zip(self.map, find_codes(determined, self.map.values()), strict=True):
+                codes[named[key] if axis is None or key in named else _range_codes(axis, key)] = wanted
             return codes
         known = given.generalisations
         if self.level not in known:
@@ -148,8 +151,8 @@ class Dependency(_Rule):
                 f"a rule names level {self.level!r}, which column {given.name!r} does not have; declare it"
             )
         labels, groups = known[self.level].labels, known[self.level].groups[: given.ordinary]
-        used = {group: find_code(determined, labels[group]) for group in np.unique(groups).tolist()}
-        codes[: given.ordinary] = [used[group] for group in groups.tolist()]
+        used, places = np.unique(groups, return_inverse=True)
+        codes[: given.ordinary] = np.array(find_codes(determined, [labels[group] for group in used]))[places]
         return codes
 
     @property
@@ -335,17 +338,14 @@ def _condition_mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
         if not isinstance(column, AxisColumn):
             raise SchemaError(f"a rule gives a range for column {column.name!r}; list its values instead")
         return _range_mask(column, condition, mask)
-    for value in condition:
-        code = find_code(column, value)
+    for code in find_codes(column, condition):
         mask[code] = code >= column.ordinary or not isinstance(column, AxisColumn) or _one_point(column, code)
     return mask
 
 
-def _named_codes(column: Coded, key: str) -> Any:
-    """Return the codes that a key of a `map` names: that of a value, or those of a range."""
-    low, dots, high = key.partition("..")
-    if not dots or not isinstance(column, AxisColumn):
-        return find_code(column, key)
+def _range_codes(column: AxisColumn, key: str) -> NDArray[np.bool_]:
+    """Return which codes a key of a `map` such as ``16..24`` names."""
+    low, _, high = key.partition("..")
 
     def end(text: str) -> float | str | None:
         try:
@@ -372,17 +372,21 @@ def _range_mask(column: AxisColumn, condition: Between, mask: NDArray[np.bool_])
     return mask
 
 
-def find_code(column: Coded, value: bool | int | float | str | None) -> int:
-    """Return the code of a declared value; raise an error if the column does not have it."""
+def find_codes(column: Coded, values: Iterable[bool | int | float | str | None]) -> list[int]:
+    """Return the codes of declared values; raise an error if the column lacks one of them."""
+    listed = list(values)
+    by_text = column.encode_text(pa.array([str(value) for value in listed], pa.string()), Dialect())[column.name]
+    return [_find_code(column, value, int(code)) for value, code in zip(listed, by_text, strict=True)]
+
+
+def _find_code(column: Coded, value: bool | int | float | str | None, by_text: int) -> int:
     if value is None or value in column.reasons:
         return column.empty_code if value is None else column.reason_code(str(value))
     if isinstance(value, bool) and isinstance(column, Boolean):
         return int(value)
-    text = str(value)
-    code = int(column.encode_text(pa.array([text], pa.string()), Dialect())[column.name][0])
-    if code == column.unknown_code and value != getattr(column, "other", None):
-        raise SchemaError(f"a rule names {text!r}, which is not a value of column {column.name!r}; correct it")
-    return code
+    if by_text == column.unknown_code and value != getattr(column, "other", None):
+        raise SchemaError(f"a rule names {str(value)!r}, which is not a value of column {column.name!r}; correct it")
+    return by_text
 
 
 # -- Rules over codes: cells that models keep empty ------------------------------------------------------------------
@@ -431,7 +435,7 @@ def check_rule_size(domain: Domain, columns: Clique) -> None:
     """
     if domain.cells(columns) > LARGEST_RULE:
         raise SchemaError(
-            f"a rule combines {', '.join(columns)}, whose table has {domain.cells(columns)} cells; at most "
+            f"a rule combines {', '.join(columns)}, which have {domain.cells(columns)} cells together; at most "
             f"{LARGEST_RULE} are allowed: use coarser bins or fewer values, drop a column that another one determines, "
             "or remove the rule"
         )
@@ -527,8 +531,7 @@ def _meets(cells: RuleCells, condition: Condition) -> _Bools:
         assert isinstance(column, AxisColumn)  # noqa: S101 - checked when the schema was made
         return cells.within(*condition.ends(column))
     found = np.zeros(len(cells.codes), dtype=np.bool_)
-    for value in condition:
-        code = find_code(column, value)
+    for value, code in zip(condition, find_codes(column, condition), strict=True):
         if isinstance(column, AxisColumn) and code < column.ordinary:
             unit = column.unit_of(value, "value")  # type: ignore[arg-type]  # a code of the axis is a number or a time
             found |= cells.within(unit, unit)

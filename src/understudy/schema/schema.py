@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -18,7 +18,7 @@ from understudy.domain import CodeGroups, Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import DROP, Coded, Column, Constant, Difference, Dropped, Identifier
-from understudy.schema.frames import FrameKind, cast_column, columns_by_meaning, read_layout, to_frame
+from understudy.schema.frames import FrameKind, columns_by_meaning, to_frame
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, Words
 from understudy.schema.rules import Order, Rule, check_rules, forbidden_cells
@@ -52,7 +52,7 @@ class Encoded:
 
     Attributes:
         codes: one unsigned array by coded column, in the order of the domain.
-        keep: which rows are used; False where a cell's column says ``on_unknown: drop_row``.
+        keep: which rows are used; False if a cell's column says ``on_unknown: drop_row``.
     """
 
     codes: dict[str, NDArray[Any]]
@@ -209,7 +209,7 @@ class Schema:
             frame: a pandas or polars frame or a pyarrow table; columns may be typed or text.
 
         Raises:
-            SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
+            SchemaError: if a column is missing, a name occurs twice, or the frame has no columns.
         """
         cells, rows = columns_by_meaning(frame, [column.name for column in self.coded], self.dialect)
         keep = np.ones(rows, dtype=np.bool_)
@@ -227,8 +227,7 @@ class Schema:
         rng: np.random.Generator,
         *,
         as_: FrameKind = "arrow",
-        layout: Mapping[str, str] | None = None,
-        text: bool = False,
+        text: bool | Collection[str] = False,
     ) -> Any:
         """Decode codes into rows: draw values inside bins, add identifiers and constants, in the declared column order.
 
@@ -236,31 +235,30 @@ class Schema:
             codes: one array by coded column, all of one length.
             rng: for draws inside bins; the same state gives the same rows.
             as_: the frame type to return.
-            layout: the column types to return, as `layout` read them from the original frame; without it integers are
-                int64, numbers are float64, and declared values have their declared type.
-            text: return text as the table's file writes it: decimal marks, date formats, and each reason for missing
-                as its own token, which a typed column may not be able to hold.
+            text: return text as the table's file writes it (decimal marks, date formats, and each reason for missing
+                as its own token, which a typed column may not be able to hold), in all columns or in those named.
+                Elsewhere integers are int64, numbers are float64, and declared values have their declared type.
 
         Raises:
-            SchemaError: when a coded column is missing or holds a code outside its domain.
+            SchemaError: if a coded column is missing or holds a code outside its domain.
         """
         rows = _check_codes(codes, self.domain)
         if not isinstance(rng, np.random.Generator):
             raise SettingError("rng: give a generator, such as numpy.random.default_rng(1)")
-        layout = {} if layout is None else as_mapping("layout", layout, example='{"age": "int64"}')
+        written = {column.name for column in self.columns} if text is True else set(text or ())
         made: dict[str, Any] = {}
         for column in self.columns:
-            wanted = layout.get(column.name)
+            as_text = column.name in written
             if isinstance(column, Coded) and column.name != self.privacy_unit.column:
-                parts, as_text = {part: np.asarray(codes[part]) for part in column.parts}, text or wanted == "string"
+                parts = {part: np.asarray(codes[part]) for part in column.parts}
                 values = column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
             elif isinstance(column, Identifier | Constant):
-                values = column.make(rows).cast(pa.string()) if text else column.make(rows)
+                values = column.make(rows).cast(pa.string()) if as_text else column.make(rows)
             elif isinstance(column, Difference):
-                values = pa.nulls(rows, pa.string() if text else pa.int64())
+                values = pa.nulls(rows, pa.string() if as_text else pa.int64())
             else:
                 continue
-            made[column.name] = cast_column(values, column, wanted)
+            made[column.name] = values
         return to_frame(self.fill_differences(pa.table(made)), as_)
 
     def fill_differences(self, table: pa.Table) -> pa.Table:
@@ -278,22 +276,15 @@ class Schema:
                 table = table.set_column(place, column.name, values)
         return table
 
-    def layout(self, frame: Any) -> dict[str, str]:
-        """Return the types of a frame's columns that differ from the declared ones, by names that `decode` accepts.
-
-        **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
-        """
-        return read_layout(frame, self.columns)
-
-    def file_layout(self) -> dict[str, str]:
-        """Return the layout of the table's own text files: columns that typed data cannot express are text.
+    def text_columns(self) -> frozenset[str]:
+        """Return the columns of the table's own text files that typed data cannot express.
 
         These are columns with missing tokens, patterns or other decimal marks, and durations: CSV writers count them in
         microseconds, and everybody reads seconds.
         """
         marks = self.dialect.decimal != "." or self.dialect.group
-        return {
-            column.name: "string"
+        return frozenset(
+            column.name
             for column in self.columns
             if isinstance(column, Coded)
             and (
@@ -302,7 +293,7 @@ class Schema:
                 or column.kind in ("boolean", "duration")
                 or (column.kind == "number" and marks)
             )
-        }
+        )
 
     # -- other forms ---------------------------------------------------------------------------------------------
 
@@ -351,7 +342,7 @@ class Schema:
             overwrite: replace a file of that name. Its comments, and what was corrected in it by hand, are lost.
 
         Raises:
-            OutputError: when the file already exists, or cannot be written.
+            OutputError: if the file already exists, or cannot be written.
         """
         from understudy.schema.file import save
 

@@ -38,7 +38,7 @@ def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
     **Privacy.** Reads rows: what it finds is part of a draft, for the custodian to look at.
 
     Raises:
-        InputError: when the file cannot be read or holds no table.
+        InputError: if the file cannot be read or holds no table.
     """
     text, encoding = _read_start(path)
     lines = [line for line in io.StringIO(text, newline="") if line.strip()][:_LINES]
@@ -68,7 +68,7 @@ def read_beginning(path: Path, read: Callable[[io.BufferedIOBase], _T]) -> _T:
     """Apply `read` to the beginning of a file, which may be compressed.
 
     Raises:
-        InputError: when it cannot be read.
+        InputError: if it cannot be read.
     """
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:

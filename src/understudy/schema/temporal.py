@@ -294,6 +294,8 @@ class Temporal(AxisColumn):
         return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
 
     def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+        if pa.types.is_time(cells.type):
+            return arrow_to_integers(cells.cast(pa.time64("us"), safe=False).cast(pa.int64()))
         if pa.types.is_duration(cells.type):
             return arrow_to_microseconds(cells)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
@@ -320,12 +322,16 @@ class Temporal(AxisColumn):
         return super().format_unit(unit)
 
     def from_units(self, units: NDArray[Any]) -> Any:
-        """Convert units to an arrow array of dates, timestamps or durations."""
+        """Convert units to an arrow array of dates, timestamps, times of day or durations."""
         return pa.array(units.astype(np.int32) if self.kind == "date" else units).cast(self.arrow_type)
 
     @property
     def arrow_type(self) -> Any:
-        """The type date32, or microseconds."""
+        """The type date32, or microseconds; those of a duration with a pattern are a time of day."""
+        if self.kind == "duration" and self.pattern is not None and self.top is None:
+            units = (*self.bounds, *(unit for _, unit in self._token_units))
+            if min(units) >= 0 and max(units) < MICROSECONDS["day"]:
+                return pa.time64("us")
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
 
 

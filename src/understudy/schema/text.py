@@ -222,10 +222,18 @@ def _format_number(number: float, decimal: str = ".", *, exact: bool = False) ->
     if number != number:
         return None
     if isinstance(number, int) and not exact and abs(number) >= EXACT:
-        number = float(number)
+        number = _round_whole(number)
     if isinstance(number, int) or number.is_integer():
         return str(int(number))
     return repr(number).replace(".", decimal)
+
+
+def _round_whole(number: int) -> float:
+    """Round a whole number to floating point; beyond all floats it is infinite, as readers of files have it."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float64]:

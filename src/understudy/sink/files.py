@@ -39,7 +39,7 @@ def write_rows(release: Release, path: Path, *, seed: int | None = None, progres
     """Write a release's rows as CSV or Parquet by the file's ending, in bounded memory, completely or not at all.
 
     Raises:
-        OutputError: when the file cannot be written.
+        OutputError: if the file cannot be written.
     """
     count, chunks = release.stream(seed=seed, as_written=path.suffix != ".parquet")
     with open_file(path, release.schema.dialect) as open_sink:
@@ -91,7 +91,7 @@ def open_file(path: Path, dialect: Dialect) -> Iterator[OpenSink]:
     same name removes what a killed process left.
 
     Raises:
-        OutputError: when it cannot be written.
+        OutputError: if it cannot be written.
     """
     try:
         with write_atomically(path, lasting=False) as file:  # rows can be made again

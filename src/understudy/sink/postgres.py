@@ -27,8 +27,8 @@ def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
         force: replace a table of that name.
 
     Raises:
-        OutputError: when the table already exists, or cannot be written.
-        SettingError: when the driver is not installed, or the URL names no table.
+        OutputError: if the table already exists, or cannot be written.
+        SettingError: if the driver is not installed, or the URL names no table.
     """
     try:
         place = parse_url(url, query=False)
@@ -109,6 +109,7 @@ def _postgres_type(kind: Any) -> str:
         pa.float64(): "double precision",
         pa.bool_(): "boolean",
         pa.date32(): "date",
+        pa.time64("us"): "time",
     }
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz is None else "timestamptz"

@@ -40,7 +40,7 @@ def write_spark(
     **Privacy.** Post-processing: costs nothing.
 
     Raises:
-        OutputError: when the table exists already, or cannot be written.
+        OutputError: if the table exists already, or cannot be written.
         SettingError: as `Release.sample`.
     """
     count, chunks = release.stream(rows, **options)
@@ -55,7 +55,7 @@ def write_table(session: Any, name: str, chunks: Iterable[Any], *, overwrite: bo
     first and dropped last: it gets its name back if the new table cannot take it.
 
     Raises:
-        OutputError: when the table already exists, is a view, or cannot be written.
+        OutputError: if the table already exists, is a view, or cannot be written.
     """
     taken = _table_exists(session, name, overwrite=overwrite)
     draft, aside = (_append_to_name(name, f"_understudy_{word}_{secrets.token_hex(4)}") for word in ("draft", "old"))

@@ -28,7 +28,7 @@ def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
     """Connect to an engine that spills into `folder` only, uses no network and sees no Python variable.
 
     Raises:
-        SettingError: when DuckDB is not installed.
+        SettingError: if DuckDB is not installed.
         InputError: if `file` is not a DuckDB database.
     """
     duckdb = import_engine("duckdb")
@@ -55,8 +55,8 @@ def query_batches(files: list[Path], place: str, schema: Schema, folder: Private
         query: a SELECT statement.
 
     Raises:
-        InputError: when a file or the query cannot be used.
-        SchemaError: when the columns do not fit the schema.
+        InputError: if a file or the query cannot be used.
+        SchemaError: if the columns do not fit the schema.
     """
     connection = connect(folder)
     with explain_errors(f"{place}: damaged, cut short, or files of different columns; copy or export them again"):
@@ -73,8 +73,8 @@ def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str
     """Return the rows of a table, view or query of a DuckDB database: ``duckdb:///path/shop.duckdb?table=people``.
 
     Raises:
-        InputError: when the database, the table or the query cannot be used.
-        SchemaError: when the columns do not fit the schema.
+        InputError: if the database, the table or the query cannot be used.
+        SchemaError: if the columns do not fit the schema.
     """
     file, rows = _locate_database(url, query)
     otherwise = "the query cannot be used; try it in DuckDB" if query else _explain_table(rows)
@@ -85,7 +85,7 @@ def database_columns(url: str, folder: PrivateFolder) -> dict[str, Any]:
     """Return the columns of a table or view of a DuckDB database, with their arrow types.
 
     Raises:
-        InputError: when the database or the table cannot be used.
+        InputError: if the database or the table cannot be used.
     """
     file, rows = _locate_database(url, None)
     with connect(folder, file) as connection, explain_errors(f"{file}: {_explain_table(rows)}"):
@@ -117,7 +117,7 @@ def relation_batches(
 
     Raises:
         InputError: with the message `otherwise`, when its rows cannot be read.
-        SchemaError: when its columns do not fit the schema.
+        SchemaError: if its columns do not fit the schema.
     """
     check_names(relation.columns, schema.needs)
     column = import_engine("duckdb").ColumnExpression

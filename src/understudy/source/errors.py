@@ -52,7 +52,7 @@ def import_engine(module: str, extra: str = "sql") -> Any:
     """Import the library of an engine.
 
     Raises:
-        SettingError: when it is not installed, naming what to install.
+        SettingError: if it is not installed, naming what to install.
     """
     try:
         return import_module(module)

@@ -7,6 +7,7 @@ dictionary, never on other rows. Readers' errors may quote a cell, so they are r
 
 from __future__ import annotations
 
+import codecs
 import csv
 import datetime as dt
 import re
@@ -58,7 +59,7 @@ def read_variables(path: Path) -> list[Variable]:
     """Read the dictionary of a file: names, labels, value labels and missing codes. No row is read.
 
     Raises:
-        InputError: when the file cannot be read, or something has to be installed first.
+        InputError: if the file cannot be read, or something has to be installed first.
     """
     if path.suffix.lower() == ".xlsx":
         names = _read_xlsx(path, header_only=True)[0]
@@ -88,7 +89,7 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
         decimal: the decimal mark with which numbers of Excel are formatted.
 
     Raises:
-        InputError: when the file cannot be read, or something has to be installed first.
+        InputError: if the file cannot be read, or something has to be installed first.
     """
     if path.suffix.lower() == ".xlsx":
         header, *rows = _read_xlsx(path, header_only=False)
@@ -98,13 +99,50 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
             for name in names
         }
         return mark_as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
-    # Dates stay numbers here: the reader would fail on a single one out of range.
-    columns, meta = _read_stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
-    kinds, forms = meta.readstat_variable_types, meta.original_variable_types
+    columns = _read_columns(path, names)
     try:
-        return pa.table({name: _to_column(columns[name], kinds[name], forms[name]) for name in names})
+        return pa.table({name: _to_column(*columns[name]) for name in names})
     except Exception:  # arrow quotes the cell that it refuses
-        raise InputError(f"{path}: a column holds what its type does not allow; export the file again") from None
+        raise InputError(f"{path}: a column holds values that its type does not allow; export the file again") from None
+
+
+def _read_columns(path: Path, names: Sequence[str]) -> dict[str, tuple[Sequence[Any], str, str]]:
+    """Read columns of an SPSS or Stata file, each with its type and format.
+
+    **Privacy.** The reader refuses a file if a single text has a byte that its encoding does not know. The file is then
+    read as bytes, and each text is decoded on its own.
+    """
+    # Dates stay numbers here: the reader would fail on a single one out of range.
+    options: dict[str, Any] = {"output_format": "dict", "disable_datetime_conversion": True}
+    try:
+        columns, meta = _read_stat(path, usecols=list(names), **options)
+    except InputError:
+        encoding = _find_encoding(path)
+        as_bytes = {name: name.encode(encoding).decode("latin-1") for name in names}
+        columns, meta = _read_stat(path, usecols=list(as_bytes.values()), encoding="LATIN1", **options)
+        columns = {name: [_decode(cell, encoding) for cell in cells] for name, cells in columns.items()}
+    else:
+        as_bytes = {name: name for name in names}
+    kinds, forms = meta.readstat_variable_types, meta.original_variable_types
+    return {name: (columns[given], kinds[given], forms[given]) for name, given in as_bytes.items()}
+
+
+def _find_encoding(path: Path) -> str:
+    """Return the encoding of a file's text: SPSS names it; Stata has UTF-8 from format 118 on, before windows-1252."""
+    if path.suffix.lower() == ".dta":
+        with path.open("rb") as file:
+            release = re.match(rb"<stata_dta><header><release>([0-9]+)<", file.read(64))
+        found = "windows-1252" if release is None or int(release[1]) < 118 else "UTF-8"
+    else:
+        found = str(_read_stat(path, metadataonly=True)[1].file_encoding or "UTF-8")
+    try:
+        return codecs.lookup(found).name
+    except LookupError:
+        raise InputError(f"{path}: text in the unknown encoding {found}; export the file again in UTF-8") from None
+
+
+def _decode(cell: Any, encoding: str) -> Any:
+    return cell.encode("latin-1").decode(encoding, "replace") if isinstance(cell, str) else cell
 
 
 def _read_stat(path: Path, **options: Any) -> tuple[Any, Any]:
@@ -119,7 +157,7 @@ def _read_stat(path: Path, **options: Any) -> tuple[Any, Any]:
         else:
             found = pyreadstat.read_sav(str(path), user_missing=True, **options)
     except Exception:  # its message may quote a cell
-        raise InputError(f"{path}: damaged, or not what its ending says; save or export the file again") from None
+        raise InputError(f"{path}: damaged, or its ending is wrong; save or export the file again") from None
     return found
 
 
@@ -287,7 +325,7 @@ def read_dictionary(path: Path) -> Imported:
     """Read a schema from a data dictionary in CSV or XLSX, a public document without rows (see `from_dictionary`).
 
     Raises:
-        InputError: when the file cannot be read or has no column and value headings.
+        InputError: if the file cannot be read or has no column and value headings.
     """
     if path.suffix.lower() == ".xlsx":
         lines = [[_format_cell(cell, ".") or "" for cell in row] for row in _read_xlsx(path, header_only=False)]

@@ -49,8 +49,8 @@ def open_source(
         temp_dir: where engines may write temporary files; by default the system's directory for them.
 
     Raises:
-        InputError: when the table cannot be used, saying why and what to do.
-        SchemaError: when its columns do not fit the schema.
+        InputError: if the table cannot be used, saying why and what to do.
+        SchemaError: if its columns do not fit the schema.
     """
     if isinstance(data, StoredTable):
         _warn_merged(schema, data.files)
@@ -113,7 +113,7 @@ class StoredTable:
         """Return the rows encoded by a schema; the first schema names every column that any later one reads.
 
         Raises:
-            InputError: when the table cannot be used, saying why and what to do.
+            InputError: if the table cannot be used, saying why and what to do.
         """
         return self.snapshot(schema).source(schema, key=key)
 
@@ -123,7 +123,7 @@ class StoredTable:
         `schema` names every column ever read.
 
         Raises:
-            InputError: when the table cannot be used, saying why and what to do.
+            InputError: if the table cannot be used, saying why and what to do.
         """
         if self._snapshot is None:
             self._snapshot = open_snapshot(self._data, schema, query=self._query, temp_dir=self._temp_dir)
@@ -155,7 +155,7 @@ def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) ->
 
     Raises:
         SettingError: for a query together with a frame, or a query that is not text.
-        InputError: when there is no such file.
+        InputError: if there is no such file.
         OutputError: if there is no such folder for temporary files.
     """
     temp_dir = None if temp_dir is None else as_path("temp_dir", temp_dir)
@@ -203,8 +203,8 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
         temp_dir: where engines may write temporary files.
 
     Raises:
-        InputError: when the table cannot be used, saying why and what to do.
-        SettingError: when an engine is not installed, naming the extra to install.
+        InputError: if the table cannot be used, saying why and what to do.
+        SettingError: if an engine is not installed, naming the extra to install.
     """
     home = source_kind(data, query=query is not None)
     if home == "files":
@@ -299,7 +299,7 @@ def make_opener(data: Any, schema: Schema) -> Opener:
         schema: names every column that any of the codings reads.
 
     Raises:
-        InputError: when the file cannot be used, saying why and what to do.
+        InputError: if the file cannot be used, saying why and what to do.
         SchemaError: if a file's columns do not fit the schema; those of other tables are checked when they are encoded.
     """
     key = new_key()
@@ -323,7 +323,7 @@ def read_column_types(data: str) -> dict[str, Any]:
         data: a database's URL, a Parquet file, or a folder or pattern of Parquet files.
 
     Raises:
-        InputError: when there is no such table, or its files are CSV, which has no types.
+        InputError: if there is no such table, or its files are CSV, which has no types.
     """
     home = source_kind(data)
     if home == "postgresql":

@@ -109,7 +109,7 @@ def list_files(text: str) -> list[Path]:
     """List the files of a folder or pattern in order; the list is fixed for the whole run.
 
     Raises:
-        InputError: when there are none, or CSV and Parquet are mixed.
+        InputError: if there are none, or CSV and Parquet are mixed.
     """
     path = Path(text)
     try:
@@ -131,7 +131,7 @@ def read_query(file: Path) -> str:
     """Read the statement in a file.
 
     Raises:
-        SettingError: when it cannot be read or is empty.
+        SettingError: if it cannot be read or is empty.
     """
     try:
         text = strip_query(file.read_text("utf-8-sig"))
@@ -167,8 +167,13 @@ def table_name(data: Any) -> str:
 
 
 def public_name(table: Any) -> str:
-    """What a receipt calls a table that was declared public: the name of its file, else "a frame"."""
-    return Path(table).name if isinstance(table, str | os.PathLike) else "a frame"
+    """What a receipt calls a table that was declared public: the name of its file or table, else "a frame".
+
+    **Privacy.** A database's URL may hold a password, anywhere in it; only the table's name is published.
+    """
+    if not isinstance(table, str | os.PathLike):
+        return "a frame"
+    return table_name(table) if "://" in os.fspath(table) else Path(table).name
 
 
 def _is_table(file: Path) -> bool:

@@ -172,7 +172,7 @@ class PostgresSnapshot:
 
     Raises:
         InputError: if there is no such database or table.
-        SettingError: when the driver is not installed.
+        SettingError: if the driver is not installed.
     """
 
     def __init__(self, address: str, rows: str) -> None:
@@ -202,7 +202,7 @@ class PostgresSnapshot:
 
         Raises:
             InputError: if there is no such database or table.
-            SettingError: when the URL does not say what to read.
+            SettingError: if the URL does not say what to read.
         """
         place = parse_url(url, query=query is not None)
         if query is not None:
@@ -316,7 +316,7 @@ def _disconnect(connection: Any) -> None:
 _REFUSALS = {
     r"password|authentication|role .* does not exist|no pg_hba": "the database refuses the login; check user and "
     "password (they come from the URL, PGUSER, PGPASSWORD, ~/.pgpass or a service file)",
-    r"database .* does not exist": "the server answers, but has no such database; check the name behind the host "
+    r"database .* does not exist": "the server answers, but has no such database; check the name after the host "
     "(or PGDATABASE)",
     r"translate host name|resolve|not known|name resolution": "there is no server of that name; check the host "
     "(or PGHOST)",

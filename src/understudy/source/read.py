@@ -25,7 +25,7 @@ from pyarrow import csv as arrow_csv
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
 from understudy.schema.frames import check_names, mark_as_written
-from understudy.schema.text import Dialect, is_text_type
+from understudy.schema.text import Dialect
 from understudy.source.errors import explain_errors
 from understudy.source.office import OFFICE, read_office, read_variables
 from understudy.source.place import CSV, PARQUET, list_files, refuse_url, source_kind
@@ -74,11 +74,9 @@ def read_table(path: _Path, schema: Schema) -> Any:
 
 
 def _read_parquet(file: Path, schema: Schema) -> Any:
-    with explain_errors(_NO_PARQUET.format(file)):
-        with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            check_names(parquet.schema_arrow.names, schema.needs)
-            table = parquet.read(columns=list(schema.needs))
-        _check_text(table.columns)
+    with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        check_names(parquet.schema_arrow.names, schema.needs)
+        table = parquet.read(columns=list(schema.needs))
     return table.select(list(schema.needs))
 
 
@@ -103,22 +101,7 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(schema.needs)):
-                _check_text(batch.columns)
                 yield batch.select(list(schema.needs))
-
-
-def _check_text(columns: Iterable[Any]) -> None:
-    """Validate text that no decoder has checked, to find damaged files.
-
-    Other types are not validated: engines write 24:00 as a time of day, which arrow refuses.
-
-    Raises:
-        ArrowInvalid: for invalid text.
-    """
-    for column in columns:
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if is_text_type(kind):
-            column.validate(full=True)
 
 
 def _read_csv(file: Path, schema: Schema) -> Any:
@@ -379,7 +362,7 @@ def collect_table(data: Any, schema: Schema) -> Any:
         schema: names the columns; columns that the table lacks are left out.
 
     Raises:
-        InputError: when the table cannot be read, saying why and what to do.
+        InputError: if the table cannot be read, saying why and what to do.
     """
     home = source_kind(data)
     if home == "files":

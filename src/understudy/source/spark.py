@@ -145,7 +145,7 @@ class SparkSnapshot:
         schema: names every column that will be read; no other column is touched.
 
     Raises:
-        SchemaError: when a column is missing, or two have one name.
+        SchemaError: if a column is missing, or two have one name.
         InputError: if Spark cannot read the table.
     """
 

@@ -84,7 +84,7 @@ def _open_locked(path: Path) -> IO[bytes]:
     """Open the file and lock it.
 
     Raises:
-        OSError: when another process holds the lock.
+        OSError: if another process holds the lock.
     """
     file = path.open("ab")
     try:

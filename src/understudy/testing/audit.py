@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -27,10 +27,10 @@ from understudy.arguments import as_progress, as_whole
 from understudy.errors import SettingError
 from understudy.mechanism import Mechanism
 from understudy.mechanism.registry import mechanism_classes
-from understudy.metric.roc import auc, mu_of_auc, proportion_high, proportion_low, roc
+from understudy.metric.roc import auc, auc_of_mu, binomial_tail, mu_of_auc, proportion_high, proportion_low, roc
 from understudy.progress import Progress, Step
 from understudy.testing import expect
-from understudy.testing.pairs import BATCH_SECONDS, STATISTICS, Bench, Setup, Workers, choose_pair
+from understudy.testing.pairs import BATCH_SECONDS, STATISTICS, UNPAID, Bench, Setup, Workers, choose_pair
 
 ERROR = 1e-9
 """The probability with which an audit of a correct mechanism may fail by chance in a test."""
@@ -44,6 +44,7 @@ SLACK = 1.02
 Verdict = Literal["consistent", "unexplained", "broken"]
 
 _NORMAL = NormalDist()
+_POWER = 0.95
 _DELTA = 0.01
 """Where a budget in rho is compared by its epsilon, the delta at which."""
 
@@ -215,8 +216,18 @@ class Audit:
 
     @property
     def power(self) -> float:
-        """By how much mu would have to exceed theory to be found with near certainty."""
-        return 11.6 / math.sqrt(self.pairs)
+        """By how much mu would have to exceed theory to be found with probability 0.95; infinite for too few pairs."""
+        limit = self.claim.auc
+        if self.setup.budget.get("delta") != 0:
+            limit = min(limit, auc_of_mu(SLACK * self.theory_mu))
+        return mu_of_auc(_findable(limit, self.pairs, VERDICT_ERROR / _count_tests(self.findings))) - self.theory_mu
+
+    @property
+    def power_text(self) -> str:
+        """Which leaks so many pairs can find, in words."""
+        if math.isfinite(self.power):
+            return f"A mu above theory by {self.power:.2g} would have been found with a probability of {_POWER}."
+        return "So few pairs could not have found any leak by counting."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -243,7 +254,7 @@ class Audit:
             ],
             "verdict": self.verdict,
             "reasons": list(self.reasons),
-            "power": self.power,
+            "power": self.power if math.isfinite(self.power) else None,
             "version": __version__,
         }
 
@@ -262,7 +273,7 @@ class Audit:
                 f"{one.epsilon_low_gaussian:>25.2f}, {one.epsilon_low:.2f}"
             )
         lines += [f"  {reason}" for reason in self.reasons]
-        lines.append(f"  A mu above theory by {self.power:.2g} would have been found.")
+        lines.append(f"  {self.power_text}")
         return "\n".join(lines)
 
 
@@ -274,6 +285,25 @@ def _count_tests(findings: Sequence[Any]) -> int:
     return 2 * len(findings) + 2
 
 
+def _findable(limit: float, pairs: int, error: float) -> float:
+    """The smallest area whose lower bound exceeds a limit with a probability of 0.95; 1 where none does.
+
+    >>> round(_findable(0.5, 1000, 0.05), 3), _findable(0.5, 10, 1e-7)
+    (0.552, 1.0)
+    """
+    low, high = 0, pairs + 1  # the fewest wins whose lower bound exceeds the limit lie above `low`, at most at `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if binomial_tail(middle, pairs, limit) <= error else (middle, high)
+    if high > pairs:
+        return 1.0
+    found, least = 1.0, limit
+    for _ in range(40):
+        area = (least + found) / 2
+        least, found = (least, area) if binomial_tail(high, pairs, area) >= _POWER else (area, found)
+    return found
+
+
 def decide(
     findings: Sequence[Finding],
     claim: Ceiling,
@@ -281,13 +311,17 @@ def decide(
     theory_mu: float | None,
     events: Sequence[float],
     error: float = VERDICT_ERROR,
+    unpaid: float = 0.0,
 ) -> tuple[Verdict, list[str]]:
-    """The verdict of an audit, wrong about a correct mechanism with probability at most `error`.
+    """The verdict of an audit.
 
-    - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon.
-    - *unexplained*: the likelihood ratio does better than the noise should allow, or another statistic does better than
-      the likelihood ratio, so that something leaves that the gate did not answer. The claim still holds.
-    - *consistent*: neither.
+    - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon. A mechanism that keeps its claim
+      is called so with probability at most `error`: each of the bounds has its part of it.
+    - *unexplained*: the likelihood ratio does better than the noise should allow; or another statistic does better than
+      the likelihood ratio, so that something leaves that the gate did not answer; or an answer tells more than its
+      charges allow. The claim may still hold. The first compares with Gaussian noise of the same rho: zCDP as such
+      does not imply that, but a single count, choice or Laplace answer of that rho stays below it.
+    - *consistent*: none of these.
 
     Args:
         findings: of each statistic; the likelihood ratio first.
@@ -296,6 +330,7 @@ def decide(
         theory_mu: the mu of the budget's noise; None where there is no such number, as under pure DP.
         events: for each finding, the lower bound of epsilon at an error of `error / _count_tests(findings)`.
         error: the error of the verdict.
+        unpaid: the most by which the divergence of an answer exceeded its charges.
     """
     error /= _count_tests(findings)
     broken = [
@@ -318,6 +353,8 @@ def decide(
         for one in findings[1:]
         if one.auc_low(error) > exact.auc_high(error)
     ]
+    if unpaid:
+        odd.append(f"An answer tells the tables apart more than its charge allows: {unpaid:.3g} beyond 2 rho.")
     return ("unexplained", odd) if odd else ("consistent", ["No statistic exceeds the claim."])
 
 
@@ -332,6 +369,7 @@ def audit(
     jobs: int = 1,
     max_rows: int = 1,
     rows_public: bool = False,
+    tables: str | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
     **settings: Any,
@@ -350,7 +388,9 @@ def audit(
         jobs: how many processes run pairs; needs a registered mechanism.
         max_rows: rows of one protected unit.
         rows_public: whether the number of rows is public, so that neighbours replace a unit.
-        confidence: the confidence of the lower bounds; verdicts have their own, `VERDICT_ERROR`.
+        tables: the pair of made-up tables: lone, tie, crowd, link or parity (`testing.pairs.worst_pairs`); by default
+            the one on which the mechanism's answers differ most.
+        confidence: the confidence of the lower bounds, each by itself; verdicts have their own, `VERDICT_ERROR`.
         progress: called with each `Step`.
         settings: the mechanism's settings, when it is given by name.
 
@@ -365,6 +405,7 @@ def audit(
     """
     report = as_progress(progress)
     setup, made = _set_up(mechanism, epsilon, delta, rho, max_rows, rows_public, settings)
+    setup = replace(setup, pair=tables or "")
     jobs = as_whole("jobs", jobs, least=1)
     if made is not None and jobs > 1:
         raise SettingError("jobs: processes find a mechanism by its name; register it, or use jobs=1")
@@ -440,7 +481,7 @@ def judge(
 
     Args:
         bench: what was run.
-        seen: by pair, table and statistic, as `Bench.pairs` returns them.
+        seen: by pair, table and number, as `Bench.pairs` returns them.
         divergence: of the pair, from the trial runs.
         confidence: of the lower bounds.
         seconds: how long the runs took.
@@ -450,6 +491,7 @@ def judge(
     budget, receipt = bench.budget, bench.receipt()
     delta = _DELTA if budget.delta is None else float(budget.delta)
     claim_epsilon = epsilon_of(budget.rho, delta) if budget.epsilon is None else float(budget.epsilon)
+    unpaid, seen = float(seen[:, :, UNPAID].max()), np.delete(seen, UNPAID, axis=2)
     learning = max(1, len(seen) // 5)
     learned = seen[learning:] @ learn_discriminant(seen[:learning])
     columns = [(seen[:, 0, i], seen[:, 1, i]) for i in range(len(STATISTICS) - 1)] + [(learned[:, 0], learned[:, 1])]
@@ -458,7 +500,8 @@ def judge(
     events = [_bound_epsilon(*values, delta, error / _count_tests(named)) for _, values in named]
     claim = Ceiling.of(receipt)
     theory = mu_of_auc(claim.auc) if budget.pure else math.sqrt(2 * float(budget.rho))
-    verdict, reasons = decide(findings, claim, claim_epsilon, None if budget.pure else theory, events, error)
+    expected = None if budget.pure else theory
+    verdict, reasons = decide(findings, claim, claim_epsilon, expected, events, error, unpaid)
     return Audit(
         setup=bench.setup,
         findings=findings,

@@ -11,23 +11,25 @@ numbers, which stays meaningful where the noise is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.accounting import Budget
+from understudy.accounting import Budget, Charge
 from understudy.domain import Clique
 from understudy.gate import PrivateTable, Selection
-from understudy.gate.selection import indif, merged
+from understudy.gate.selection import indif, merge_codes
 from understudy.measurement import Measurement
 from understudy.quality import NoisyError
 from understudy.source import Source
 from understudy.tabulate import Counts
 
 _Table = NDArray[np.float64]
+_ROUNDING = 1e-6
 
 
 @dataclass
@@ -38,10 +40,12 @@ class Ratio:
         value: its value; larger for runs on the second table.
         divergence: how far apart its means on the two tables are, if the noise is what is claimed; for Gaussian noise
             the square of mu.
+        unpaid: the most by which an answer's divergence exceeded what its charges allow; 0 where none did.
     """
 
     value: float = 0.0
     divergence: float = 0.0
+    unpaid: float = 0.0
 
     def add_noisy(self, answer: Any, counts: tuple[Any, Any], scale: float, noise: str) -> None:
         """Add an answer of exact values plus noise: Gaussian of sigma `scale`, or Laplace of this scale.
@@ -71,6 +75,22 @@ class Ratio:
         log0, log1 = (_log_shares(rate * score) for score in scores)
         self.value += float(log1[place] - log0[place])
         self.divergence += float(((np.exp(log1) - np.exp(log0)) * (log1 - log0)).sum())
+
+    def check_paid(self, divergence: float, charges: Iterable[Charge]) -> None:
+        """Compare what an answer added to `divergence` with its charges: rho-zCDP allows 2 rho.
+
+        The relative entropy of the answer between neighbouring tables, in either direction, is at most rho. This needs
+        one run and no luck: a choice that is not charged, or a sensitivity that is too small, shows wherever the answer
+        depends on the target at all.
+
+        >>> ratio = Ratio(divergence=0.5)
+        >>> ratio.check_paid(0.5, [])
+        >>> ratio.unpaid
+        0.5
+        """
+        allowed = 2 * float(sum(charge.rho for charge in charges))
+        if divergence > allowed * (1 + _ROUNDING):
+            self.unpaid = max(self.unpaid, divergence - allowed)
 
 
 def _log_shares(weights: _Table) -> _Table:
@@ -106,7 +126,7 @@ class KnownPair:
     def _count(source: Source, clique: Clique, maps: Mapping[str, NDArray[np.int64]]) -> _Table:
         counts: Counts = dict(source.counts([clique]))[clique]
         shape = source.domain.shape(clique)
-        return merged(counts, shape, [maps.get(column) for column in clique]).astype(np.float64)
+        return merge_codes(counts, shape, [maps.get(column) for column in clique]).astype(np.float64)
 
 
 class WatchedTable(PrivateTable):
@@ -130,52 +150,63 @@ class WatchedTable(PrivateTable):
     def _both(self, clique: Clique) -> tuple[_Table, _Table]:
         return self.pair.counts(clique, self.recoding.maps)
 
+    @contextmanager
+    def _paying(self) -> Iterator[None]:
+        """Compare what an answer tells with what was charged for it."""
+        known, charges = self.ratio.divergence, len(self.account.charges)
+        yield
+        self.ratio.check_paid(self.ratio.divergence - known, self.account.charges[charges:])
+
     def measure(self, cliques: Iterable[Clique], **given: Any) -> list[Measurement]:
         """As the gate's."""
-        answers = super().measure(cliques, **given)
-        for one in answers:
-            without, present = self._both(one.clique)
-            exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
-            scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
-            self.ratio.add_noisy(one.values, exact, scale, one.noise)
+        with self._paying():
+            answers = super().measure(cliques, **given)
+            for one in answers:
+                without, present = self._both(one.clique)
+                exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
+                scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
+                self.ratio.add_noisy(one.values, exact, scale, one.noise)
         return answers
 
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
         """As the gate's."""
         wanted = list(candidates)
-        answer = super().select(wanted, **given)
-        far = [self._distances(clique, given.get("against")) for clique in wanted]
-        weights, offsets = given.get("weights"), given.get("offsets")
-        scores = [
-            np.array(
-                [
-                    (1.0 if weights is None else weights[clique])
-                    * (one[table] - (0.0 if offsets is None else offsets[clique]))
-                    for clique, one in zip(wanted, far, strict=True)
-                ]
-            )
-            for table in (0, 1)
-        ]
-        rate = answer.epsilon / (2 * answer.sensitivity)
-        self.ratio.add_choice(wanted.index(answer.clique), (scores[0], scores[1]), rate)
+        with self._paying():
+            answer = super().select(wanted, **given)
+            far = [self._distances(clique, given.get("against")) for clique in wanted]
+            weights, offsets = given.get("weights"), given.get("offsets")
+            scores = [
+                np.array(
+                    [
+                        (1.0 if weights is None else weights[clique])
+                        * (one[table] - (0.0 if offsets is None else offsets[clique]))
+                        for clique, one in zip(wanted, far, strict=True)
+                    ]
+                )
+                for table in (0, 1)
+            ]
+            rate = answer.epsilon / (2 * answer.sensitivity)
+            self.ratio.add_choice(wanted.index(answer.clique), (scores[0], scores[1]), rate)
         return answer
 
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """As the gate's."""
         wanted = list(pairs)
-        answers = super().dependence(wanted, rho=rho)
-        charge = self.account.charges[-1]
-        for clique, score in answers.items():
-            self.ratio.add_noisy(score, self._distances(clique, None), charge.scale, charge.noise)
+        with self._paying():
+            answers = super().dependence(wanted, rho=rho)
+            charge = self.account.charges[-1]
+            for clique, score in answers.items():
+                self.ratio.add_noisy(score, self._distances(clique, None), charge.scale, charge.noise)
         return answers
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
         """As the gate's."""
-        answer = super().error(against, weights=weights, rho=rho)
-        far = {clique: self._distances(clique, against) for clique in weights}
-        whole = sum(weights.values())
-        exact = [sum(weights[c] * far[c][table] for c in far) / whole for table in (0, 1)]
-        self.ratio.add_noisy(answer.rows, (exact[0], exact[1]), answer.scale, answer.noise)
+        with self._paying():
+            answer = super().error(against, weights=weights, rho=rho)
+            far = {clique: self._distances(clique, against) for clique in weights}
+            whole = sum(weights.values())
+            exact = [sum(weights[c] * far[c][table] for c in far) / whole for table in (0, 1)]
+            self.ratio.add_noisy(answer.rows, (exact[0], exact[1]), answer.scale, answer.noise)
         return answer
 
     def _distances(self, clique: Clique, against: Mapping[Clique, Any] | None) -> tuple[float, float]:

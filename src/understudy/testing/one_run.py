@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.accounting import Budget, Neighbours
+from understudy.accounting import Budget, Neighbours, epsilon_of
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.arguments import as_progress, as_whole
 from understudy.domain import Domain
@@ -37,6 +37,9 @@ _MANY, _FEW = 20_000, 300
 _OTHERS = 60
 """Rows of each code that are there in any case, so that no code is rare enough to be merged with others."""
 _ROOM = 1 << 30
+_RARE = 1e-12
+"""The delta at which a claim of rho is judged: with delta 1e-7 and thousands of canaries, no number of right guesses
+would be too many at the error of a verdict."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class OneRun:
         right: guesses that were right.
         theory_mu: the mu that the budget's noise should have.
         mu_low: a lower bound of mu, if the trade-off is that of a Gaussian mechanism.
-        epsilon_low: a lower bound of epsilon; 0 where delta is too large for so many canaries.
+        epsilon_low: a lower bound of epsilon, at the claim's delta or at 1e-12 where the claim is a rho; 0 where delta
+            is too large for so many canaries.
         confidence: the confidence of both bounds.
         verdict: see `testing.audit.decide`.
     """
@@ -130,8 +134,10 @@ def audit_once(
     sure = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     right = int(((scores[sure] > 0) == coins[sure]).sum())
     theory = math.sqrt(2 * float(spent.rho))
-    error, at = 1 - confidence, float(budget.delta or 0)
-    claim = math.inf if budget.epsilon is None else float(budget.epsilon)
+    error, at = 1 - confidence, _RARE if budget.delta is None else float(budget.delta)
+    claims = [] if budget.epsilon is None else [(float(budget.epsilon), at)]
+    claims += [] if budget.pure else [(epsilon_of(spent.rho, _RARE), _RARE)]
+    part = VERDICT_ERROR / 3
     return OneRun(
         mechanism=made.name,
         settings=settings,
@@ -144,9 +150,9 @@ def audit_once(
         epsilon_low=bound_epsilon(count, guesses, right, at, error),
         confidence=confidence,
         verdict="broken"
-        if bound_epsilon(count, guesses, right, at, VERDICT_ERROR / 2) > claim
+        if any(bound_epsilon(count, guesses, right, rare, part) > claim for claim, rare in claims)
         else "unexplained"
-        if not budget.pure and bound_mu(count, guesses, right, VERDICT_ERROR / 2) > SLACK * theory
+        if not budget.pure and bound_mu(count, guesses, right, part) > SLACK * theory
         else "consistent",
     )
 

@@ -11,7 +11,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -73,6 +73,8 @@ def worst_pairs(budget: Budget) -> list[Pair]:
     - *tie*: two large groups; the pairs of columns are equally dependent, and the target tips the scales: choices tell
       as much as counts. The noise of single columns cancels.
     - *crowd*: everybody else has the same codes, so the target moves each measure of dependence as far as one row can.
+    - *link*: the same, but the target moves the dependence of one pair of columns alone, and with it choices.
+    - *parity*: the sets of three columns are equally far from independent, and the target tips the scales.
 
     The target's codes differ between columns: noise that is used twice then cancels in a difference.
     """
@@ -83,6 +85,10 @@ def worst_pairs(budget: Budget) -> list[Pair]:
         Pair("lone", four, [(0, 0, 0, 0)] * 5, (1, 0, 1, 0), (0, 1, 0, 1)),
         Pair("tie", three, [(0, 0, 0)] * half + [(1, 1, 1)] * half, (0, 0, 1), (1, 1, 0)),
         Pair("crowd", three, [(0, 0, 1)] * (4 * half), (1, 1, 0), (0, 0, 1)),
+        Pair("link", three, [(0, 0, 0)] * (4 * half), (1, 1, 0), (0, 0, 0)),
+        Pair(
+            "parity", four, [(0, 0, 0, 0), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 0)] * half, (0, 0, 0, 1), (0, 0, 1, 0)
+        ),
     ]
 
 
@@ -110,7 +116,10 @@ class Setup:
 
 
 STATISTICS = ("likelihood", "model", "rows", "learned")
-"""The statistics by which an audit tries to tell the tables apart; the last is made of a run's features."""
+"""The statistics by which an audit tries to tell the tables apart; the last is made of all of a run's numbers."""
+
+UNPAID = 3
+"""The place of `Ratio.unpaid` among a run's numbers."""
 
 
 class Bench:
@@ -162,7 +171,7 @@ class Bench:
         return Receipt(self.budget, self.run(True)[0].account.charges, self.neighbours)
 
     def observe(self, present: bool, rng: np.random.Generator) -> list[float]:
-        """The statistics of one run, followed by its features."""
+        """The statistics of one run, what of it was not paid for, and its features."""
         table, fit = self.run(present)
         codes = {
             column: int(fit.recoding.apply(column, np.array([code]))[0])
@@ -171,7 +180,8 @@ class Bench:
         expected = _expect(fit, codes)
         found = fit.model.sample(max(1, round(fit.model.total)), rng)
         same = np.logical_and.reduce([np.asarray(found[column]) == code for column, code in codes.items()])
-        return [table.ratio.value, expected, float(same.sum()), fit.model.total, *self._features(fit)]
+        ratio = table.ratio
+        return [ratio.value, expected, float(same.sum()), ratio.unpaid, fit.model.total, *self._features(fit)]
 
     def _features(self, fit: Fit) -> Iterator[float]:
         """Every measured cell, each table's own mean where it was measured several times; 0 where it was not."""
@@ -192,7 +202,7 @@ class Bench:
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
-        """Statistics of so many pairs of runs: by pair, table (without and with the target) and statistic."""
+        """Statistics of so many pairs of runs: by pair, table (without and with the target) and number of `observe`."""
         rng = np.random.default_rng()
         return np.array([[self.observe(False, rng), self.observe(True, rng)] for _ in range(count)])
 
@@ -218,7 +228,8 @@ def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 6) -
     """
     offered = [pair for pair in worst_pairs(Budget.of(**setup.budget)) if setup.pair in ("", pair.name)]
     if not offered:
-        raise SettingError(f"pair {setup.pair!r} is unknown; the choices are lone, tie and crowd")
+        known = ", ".join(pair.name for pair in worst_pairs(Budget.of(**setup.budget)))
+        raise SettingError(f"tables: {setup.pair!r} is unknown; the choices are {known}")
     benches, refused = [], None
     for pair in offered:
         try:
@@ -230,7 +241,7 @@ def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 6) -
     found = [(*bench.explore(runs), bench) for bench in benches]
     close = _CLOSE * max(divergence for divergence, _, _ in found)
     divergence, _, best = max((one for one in found if one[0] >= close), key=lambda one: (one[1], one[0]))
-    chosen = Setup(**vars(setup) | {"pair": best.pair.name, "features": best.find_features(2 * runs)})
+    chosen = replace(setup, pair=best.pair.name, features=best.find_features(2 * runs))
     return Bench(chosen, best.pair, made), divergence
 
 
@@ -268,7 +279,7 @@ class Workers:
         """The statistics of so many pairs, in batches as they are ready.
 
         Raises:
-            InternalError: when a process fails.
+            InternalError: if a process fails.
         """
         sizes = [size] * (pairs // size) + ([pairs % size] if pairs % size else [])
         if not self._processes:

@@ -254,7 +254,7 @@ def check_spent(spy: Spy, receipt: Receipt) -> None:
     """Check that the spy's costs are the receipt's and that the budget covers them.
 
     Raises:
-        AssertionError: when a cost differs in the last digit, or passes the budget; for a batch certified by its exact
+        AssertionError: if a cost differs in the last digit, or passes the budget; for a batch certified by its exact
             curve, when dp-accounting finds a larger epsilon for the noise that was drawn.
     """
     budget = receipt.budget

@@ -50,7 +50,7 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
     """Make the gate give these answers within the block, in this order, instead of its own.
 
     Raises:
-        AssertionError: when the gate is called more or fewer times than there are answers.
+        AssertionError: if the gate is called more or fewer times than there are answers.
     """
     left = list(answers)
     original: Any = PrivateTable._released

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.accounting.exact import float_above, float_below, fraction_of, sqrt_above, sqrt_below, upwards
-from understudy.gate.selection import indif, merged
+from understudy.gate.selection import indif, merge_codes
 from understudy.tabulate import SparseCounts
 
 positive = st.fractions(min_value=Fraction(1, 10**30), max_value=10**30)
@@ -109,5 +109,5 @@ def test_merging_dense_and_sparse_counts_agree_with_a_loop(table, rows, columns)
     flat = table.reshape(-1)
     cells = np.flatnonzero(flat)
     sparse = SparseCounts(cells, flat[cells], len(flat))
-    assert merged(flat, (2, 3), maps).tolist() == expected.reshape(-1).tolist()
-    assert merged(sparse, (2, 3), maps).tolist() == expected.reshape(-1).tolist()
+    assert merge_codes(flat, (2, 3), maps).tolist() == expected.reshape(-1).tolist()
+    assert merge_codes(sparse, (2, 3), maps).tolist() == expected.reshape(-1).tolist()

@@ -81,7 +81,7 @@ def test_many_values_that_the_schema_does_not_list_are_noted(folder, call):
 
 
 def test_synthesize_says_when_no_pair_was_measured(folder, call):
-    words = "the columns are independent in this stand-in"
+    words = "the columns are independent in synthetic rows"
     assert f"{words}; another mechanism" in call(*synthesis(folder))[1]
     assert words in call("inspect", folder / "r.release")[1]
     (folder / "r.release").unlink()

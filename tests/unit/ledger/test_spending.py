@@ -238,7 +238,7 @@ def test_numbers_that_no_run_reserves_are_refused(data):
         budget_from_dict(data)
 
 
-# -- on the road and on the command line --
+# -- in runs and on the command line --
 
 
 @pytest.fixture

@@ -19,21 +19,11 @@ from understudy.release.answer import _stages_from_rounds
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 
-SIZES = {"a": 3, "b": 3, "c": 2, "d": 4}
-
-
-def _rows(count=300):
-    rng = np.random.default_rng(7)
-    a = rng.integers(0, 3, count)
-    return np.stack([a, a, (a + rng.integers(0, 2, count)) % 2, rng.integers(0, 4, count)], axis=1).tolist()
-
-
-def _table(rho=1.0, rows=None, sizes=SIZES, **rest):
-    return PrivateTable(CodedSource(sizes, _rows() if rows is None else rows, **rest), Budget.of(rho=rho))
+from .conftest import SIZES, related_rows, related_table
 
 
 def _fit(rho=1.0, mechanism=None, **rest):
-    table = _table(rho, **rest)
+    table = related_table(rho, **rest)
     with insecure(1):
         return (mechanism or Adaptive()).fit(table, rho=rho), table
 
@@ -49,7 +39,7 @@ def test_all_of_the_budget_is_spent_and_no_more(settings, rho):
 
 
 def test_pure_dp_spends_all_of_epsilon():
-    table = PrivateTable(CodedSource(SIZES, _rows()), Budget.of(epsilon=3.0, delta=0))
+    table = PrivateTable(CodedSource(SIZES, related_rows()), Budget.of(epsilon=3.0, delta=0))
     Adaptive().fit(table, rho=3.0)
     assert float(table.account.spent) == pytest.approx(3.0, rel=1e-9)
 
@@ -61,7 +51,7 @@ def test_only_measurements_and_selections_are_asked_for():
 
 def test_much_budget_reproduces_all_pairs():
     fit, _ = _fit(1e6, Adaptive(workload="all-2way"))
-    rows = np.array(_rows())
+    rows = np.array(related_rows())
     for pair, (i, j) in {("a", "b"): (0, 1), ("a", "c"): (0, 2), ("b", "d"): (1, 3)}.items():
         true = np.bincount(rows[:, i] * SIZES[pair[1]] + rows[:, j], minlength=SIZES[pair[0]] * SIZES[pair[1]])
         assert np.abs(fit.model.project(pair).ravel() - true).sum() < 0.02 * len(rows)
@@ -77,8 +67,8 @@ PAIRS = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "c"): 1.0, ("c", "d"): 1.0}
 
 
 def test_the_first_round_chooses_a_forest_and_later_ones_may_close_cycles():
-    open_ = list(_choose(_table(1e6), PAIRS).weights)
-    forest = list(_choose(_table(1e6), PAIRS, forest=True).weights)
+    open_ = list(_choose(related_table(1e6), PAIRS).weights)
+    forest = list(_choose(related_table(1e6), PAIRS, forest=True).weights)
     assert {("a", "b"), ("a", "c"), ("b", "c")} <= set(open_)
     assert ("a", "b") in forest
     assert len({("a", "b"), ("a", "c"), ("b", "c")} & set(forest)) == 2
@@ -86,17 +76,17 @@ def test_the_first_round_chooses_a_forest_and_later_ones_may_close_cycles():
 
 def test_a_round_stops_where_noise_costs_more_than_any_marginal_is_worth():
     """The uniform model is 2/3 of 300 rows from `a x b`: 400 in L1. With 50 a cell its nine cells cost 450."""
-    chosen = _choose(_table(1e6), PAIRS, allocation=Allocation(50.0))
+    chosen = _choose(related_table(1e6), PAIRS, allocation=Allocation(50.0))
     assert chosen.weights == {}
     assert chosen.record.selection.clique == STOP
     assert chosen.spent == pytest.approx(1e5 / 9)
-    assert list(_choose(_table(1e6), {("a", "b"): 1.0}, allocation=Allocation(40.0)).weights) == [("a", "b")]
+    assert list(_choose(related_table(1e6), {("a", "b"): 1.0}, allocation=Allocation(40.0)).weights) == [("a", "b")]
 
 
 def test_offsets_are_what_a_clique_adds_to_the_noise_of_the_best_division():
     """Cells (8, 27, 64) at 7.978846 a cell: the noise of {8} is 63.83, of {8, 27} 373.99 (two thirds and 3/2)."""
     sizes = {"a": 8, "b": 27, "c": 64}
-    table = _table(1e6, rows=[[0, 0, 0]] * 10**4, sizes=sizes)
+    table = related_table(1e6, rows=[[0, 0, 0]] * 10**4, sizes=sizes)
     weights = {("a",): 1.0, ("b",): 1.0}
     chosen = _choose(table, weights, allocation=Allocation(7.978846), draws=2)
     first, second = (("b",), ("a",)) if next(iter(chosen.weights)) == ("b",) else (("a",), ("b",))
@@ -107,14 +97,14 @@ def test_offsets_are_what_a_clique_adds_to_the_noise_of_the_best_division():
 
 
 def test_a_chosen_clique_closes_its_parts_and_what_contains_it():
-    chosen = _choose(_table(1e6), {("a",): 1.0, ("a", "b"): 1.0, ("c",): 1.0}, allocation=Allocation(1e-6))
+    chosen = _choose(related_table(1e6), {("a",): 1.0, ("a", "b"): 1.0, ("c",): 1.0}, allocation=Allocation(1e-6))
     names = list(chosen.weights)
     assert not any(set(r) < set(s) for r in names for s in names)
 
 
 def test_weights_of_the_workload_decide():
     light = dict.fromkeys(PAIRS, 0.001) | {("c", "d"): 1.0}
-    chosen = _choose(_table(1e6, rows=[[0, 0, 0, 0]] * 300), light, draws=1, allocation=Allocation(1e-6))
+    chosen = _choose(related_table(1e6, rows=[[0, 0, 0, 0]] * 300), light, draws=1, allocation=Allocation(1e-6))
     assert list(chosen.weights) == [("c", "d")]
 
 
@@ -122,14 +112,14 @@ def test_the_tree_stays_within_its_limit_also_where_candidates_are_not_reviewed(
     sizes = dict.fromkeys("abcdef", 6)
     rows = np.random.default_rng(0).integers(0, 2, (400, 6)).tolist()
     for reviewed in (10**6, 0):
-        monkeypatch.setattr(adaptive, "_REVIEWED", reviewed)
-        table = _table(1e4, rows=rows, sizes=sizes)
+        monkeypatch.setattr(adaptive, "_MOST_RECHECKED", reviewed)
+        table = related_table(1e4, rows=rows, sizes=sizes)
         fit = Adaptive(max_mib=0.004, threshold=0.0, workload="all-2way").fit(table, rho=1e4)
         assert fit.model.size_mib <= 0.004
 
 
 def test_triples_wait_until_pairs_connect_them():
-    table = _table(1e6)
+    table = related_table(1e6)
     weights = Adaptive()._cliques(Domain(SIZES))
     early = Adaptive()._candidates(table, weights, [("a",), ("b",)], 300.0, 1e5)
     later = Adaptive()._candidates(table, weights, [("a", "b"), ("b", "c")], 300.0, 1e5)
@@ -139,7 +129,7 @@ def test_triples_wait_until_pairs_connect_them():
 
 def test_choices_of_a_round_follow_from_noise_and_cells():
     """K tables of c cells that share a budget have noise kappa c sqrt(K) each: it may reach 0.22 of the rows."""
-    table, few = _table(1.0), Adaptive(max_mib=1e-6)
+    table, few = related_table(1.0), Adaptive(max_mib=1e-6)
     pairs = [("a", "b"), ("a", "c"), ("c", "d")]  # 9, 6 and 8 cells
     kappa = table.expected_noise(0.9 * 0.01)
     assert few._draws(table, pairs, 1e9, 0.01) == len(SIZES)
@@ -156,16 +146,24 @@ def test_wide_tables_have_pairs_only_and_smaller_trees_by_default(columns, large
     assert Adaptive(max_mib=80.0)._limit(domain) == pytest.approx(80.0 * min(1, 20 / columns) ** 2)
 
 
+@pytest.mark.parametrize(("rho", "look"), [(1e-6, 0.6), (0.02, 0.35)])
+def test_columns_get_a_larger_share_where_the_whole_budget_leaves_more_noise_than_rows(rho, look):
+    fit, _ = _fit(rho, Adaptive())
+    assert [entry["share"] for entry in fit.rounds[:2]] == pytest.approx([0.05, look])
+
+
 def test_settings_that_leave_nothing_are_refused():
-    with pytest.raises(SettingError, match=r"first and look together"):
+    with pytest.raises(SettingError, match=r"first and look .* at most 0\.9"):
         Adaptive(first=0.5, look=0.5)
+    with pytest.raises(SettingError, match=r"look_if_noisy"):
+        Adaptive(first=0.35)
     with pytest.raises(SettingError, match=r"adaptive\.growth"):
         Adaptive(growth=0.5)
 
 
 def test_bounds_hold_for_measured_and_chosen_against_cliques():
     """Seeded: the bound of every marginal holds, and some of those that were not measured have one."""
-    rows, seen = np.array(_rows(2000)), set()
+    rows, seen = np.array(related_rows(2000)), set()
     for rho in (0.002, 0.02):
         fit, table = _fit(rho, Adaptive(workload="all-3way"), rows=rows.tolist())
         first = fit.rounds[0]

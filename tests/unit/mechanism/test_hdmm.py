@@ -130,7 +130,15 @@ def test_queries_that_do_not_fit_are_refused_before_anything_is_spent(queries, s
 
 
 @pytest.mark.parametrize(
-    "factors", [(), (np.zeros((2, 2), int),), (np.eye(2),), (np.array([1, 2]),), (np.array([[2**21]]),)]
+    "factors",
+    [
+        (),
+        (np.zeros((2, 2), int),),
+        (np.eye(2),),
+        (np.array([1, 2]),),
+        (np.array([[2**21]]),),
+        (np.eye(1, dtype=int),) * 99,
+    ],
 )
 def test_matrices_that_are_no_queries_are_refused(factors):
     with pytest.raises(InputError):

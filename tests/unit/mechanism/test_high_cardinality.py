@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +22,7 @@ SIZE, GROUPS = 100_000, 50
 CODES = [f"{i:05d}" for i in range(SIZE)]
 
 
+@cache
 def schema_of(*, levels):
     groups = {f"g{g}": CODES[g::GROUPS] for g in range(GROUPS)}
     ours = {"levels": [{"name": "group", "groups": groups}]} if levels else {}
@@ -35,6 +38,7 @@ def schema_of(*, levels):
     )
 
 
+@cache
 def people(rows=40_000):
     """A third of the rows have one of a few common codes, the others any; the region follows the code's group."""
     rng = np.random.default_rng(0)
@@ -49,18 +53,10 @@ def people(rows=40_000):
     )
 
 
-@pytest.fixture(scope="module")
-def plain():
-    return schema_of(levels=False)
-
-
-@pytest.fixture(scope="module")
-def grouped():
-    return schema_of(levels=True)
-
-
-def made(mechanism, schema, *, epsilon=2, **settings):
+@cache
+def made(mechanism, *, levels=False, epsilon=2, **settings):
     with insecure(7):
+        schema = schema_of(levels=levels)
         return us.synthesize(people(), schema, epsilon=epsilon, delta=1e-6, mechanism=mechanism, **settings)
 
 
@@ -71,15 +67,15 @@ EVERY = [
 
 
 @pytest.mark.parametrize("mechanism", EVERY)
-def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
+def test_every_mechanism_takes_a_column_of_100_000_values(mechanism):
     settings = {
         "aim": {"rounds": 2},
         "mwem": {"workload": "all-2way"},
         "gaussian": {"max_cells": 1000},
         "rap": {"workload": "all-2way", "rounds": 1, "batch": 2},
     }
-    release = made(mechanism, plain, **settings.get(mechanism, {}))
-    rows = release.sample(20_000, seed=1)
+    release = made(mechanism, **settings.get(mechanism, {}))
+    rows = release.sample(20_000, seed=1, as_="pandas")
     assert len(rows) == 20_000
     common = set(CODES[:20])
     if mechanism == "dpfieldgroups":  # its threshold, as published, leaves nothing of rare values
@@ -89,15 +85,15 @@ def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
 
 
 @pytest.mark.parametrize("mechanism", ["mst", "aim", "adaptive", "privbayes", "privsyn"])
-def test_the_hierarchy_carries_what_rare_values_share(mechanism, plain, grouped):
-    def agreement(schema):
+def test_the_hierarchy_carries_what_rare_values_share(mechanism):
+    def agreement(*, levels):
         settings = {"rounds": 2} if mechanism == "aim" else {}
-        rows = made(mechanism, schema, epsilon=10, **settings).sample(40_000, seed=1)
+        rows = made(mechanism, levels=levels, epsilon=10, **settings).sample(40_000, seed=1, as_="pandas")
         rare = rows[rows["code"].str.fullmatch("[0-9]{5}") & ~rows["code"].isin(CODES[:20])]
         region = rare["code"].astype(int) % GROUPS // 5
         return float((rare["region"] == "r" + region.astype(str)).sum()) / len(rows)
 
-    with_levels, without = agreement(grouped), agreement(plain)
+    with_levels, without = agreement(levels=True), agreement(levels=False)
     assert with_levels > 0.3  # the truth is 0.61
     assert with_levels > without + 0.2
 
@@ -112,14 +108,14 @@ def test_rare_codes_go_up_the_hierarchy_as_far_as_they_must():
     assert compress(Domain({"c": 8}), [counts], threshold=4).merged("c") == [[0], [1, 2, 3, 4, 5, 6, 7]]
 
 
-def test_a_group_of_the_hierarchy_is_refined_and_the_rest_is_other(grouped):
-    rows = made("mst", grouped, epsilon=10).sample(20_000, seed=2)
+def test_a_group_of_the_hierarchy_is_refined_and_the_rest_is_other():
+    rows = made("mst", levels=True, epsilon=10).sample(20_000, seed=2, as_="pandas")
     assert (rows["code"] == "other").mean() < 0.2
     assert rows["code"].nunique() > 5000
 
 
-def test_what_needs_too_much_memory_is_refused_before_anything_is_spent(plain, tmp_path):
-    content = plain.to_dict()
+def test_what_needs_too_much_memory_is_refused_before_anything_is_spent(tmp_path):
+    content = schema_of(levels=False).to_dict()
     content["fields"].append({**content["fields"][0], "name": "second"})
     wide = Schema.from_dict(content)
     frame = people(10).assign(second="00001")

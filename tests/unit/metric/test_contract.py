@@ -17,10 +17,11 @@ from understudy.metric.registry import measure, read_settings
 from .conftest import table_of
 
 NAMES = [
-    "workload",
+    "workload_error",
     "nist_density",
     "nist_conjunctions",
     "nist_income",
+    "nist_contest",
     "k_marginal",
     "pie_chart",
     "pmse",
@@ -36,6 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "nist_density": {"draws": 20},
     "nist_conjunctions": {"draws": 60, "chance": 0.4},
     "nist_income": {"group": "city", "binary": "sex", "amount": "wage"},
+    "nist_contest": {"triples": 20, "conjunctions": 60, "match": 3, "group": "city", "binary": "sex", "amount": "wage"},
     "pie_chart": {"place": "city", "month": "month", "type": "ill"},
     "pmse": {"cross_validated": False},
     "pmse_ratio": {"cross_validated": False, "permutations": 2},
@@ -136,7 +138,7 @@ def test_empty_tables_are_refused(real: Any, people: Any) -> None:
 
 def test_columns_that_one_table_lacks(real: Any, people: Any) -> None:
     tables = Rows.of(real, people), Rows.of(real.drop(columns=["wage"]), people, partial=True)
-    for name in ("workload", "mgd", "k_marginal", "specks", "disclosure"):
+    for name in ("workload_error", "mgd", "k_marginal", "specks", "disclosure"):
         with pytest.raises(SchemaError, match="'wage'"):
             measure(*tables, people, [name])
     density = measure(*tables, people, ["nist_density"])[0]
@@ -156,9 +158,9 @@ def test_columns_that_one_table_lacks(real: Any, people: Any) -> None:
         (["mgd"], {"mgd": {"hierarchy": {"city": [[0, 1]]}, "moving": {"city": 1.0}}}, "does not cover"),
         (["mgd"], {"mgd": {"level": {"city": "land"}}}, "no level 'land'"),
         (["mgd"], {"mgd": {"nope": 1}}, "no setting 'nope'"),
-        (["workload"], {"workload": {"weight": "city"}}, "not numeric"),
+        (["workload_error"], {"workload_error": {"weight": "city"}}, "not numeric"),
         (["ml_efficacy"], {"ml_efficacy": {"models": ["oracle"]}}, "give one of logistic"),
-        (["workload"], {"mgd": {}}, "not among the metrics"),
+        (["workload_error"], {"mgd": {}}, "not among the metrics"),
     ],
 )
 def test_bad_settings(metrics: list[str], settings: dict[str, Any], words: str, real: Any, people: Any) -> None:
@@ -191,10 +193,14 @@ def test_settings_of_a_wrong_kind_are_refused_by_name(name: str, real: Any, peop
 
 def test_one_value_stands_for_a_list_of_one(real: Any, people: Any) -> None:
     table = Rows.of(real.head(50), people)
-    one, listed = (measure(table, table, people, ["workload"], {"workload": {"ways": w}}) for w in (2, [np.int64(2)]))
+    one, listed = (
+        measure(table, table, people, ["workload_error"], {"workload_error": {"ways": w}}) for w in (2, [np.int64(2)])
+    )
     assert one == listed
-    with pytest.raises(SettingError, match=r"workload.ways: give a whole number of at least 1, or several as \[A, B\]"):
-        measure(table, table, people, ["workload"], {"workload": {"ways": "x"}})
+    with pytest.raises(
+        SettingError, match=r"workload_error.ways: give a whole number of at least 1, or several as \[A, B\]"
+    ):
+        measure(table, table, people, ["workload_error"], {"workload_error": {"ways": "x"}})
 
 
 def test_sampling_is_reported(real: Any, people: Any) -> None:
@@ -203,7 +209,8 @@ def test_sampling_is_reported(real: Any, people: Any) -> None:
     for score in measure(*tables, people, list(settings), settings):
         assert any("100" in note and "at random" in note for note in score.notes)
     assert any(
-        "drawn at random" in note for note in measure(*tables, people, ["workload"], {"workload": {"most": 3}})[0].notes
+        "drawn at random" in note
+        for note in measure(*tables, people, ["workload_error"], {"workload_error": {"most": 3}})[0].notes
     )
 
 
@@ -222,10 +229,12 @@ def test_weights_change_totals_and_shares(people: Any) -> None:
     )
     made = base.assign(wage=[200.0, 200.0])
     tables = Rows.of(base, people), Rows.of(made, people)
-    score = measure(*tables, people, ["workload"], {"workload": {"cliques": [["city"]], "weight": "wage"}})[0]
+    score = measure(*tables, people, ["workload_error"], {"workload_error": {"cliques": [["city"]], "weight": "wage"}})[
+        0
+    ]
     assert (score.part("total", "real"), score.part("total", "synthetic")) == (400.0, 400.0)
     assert score.part("marginal", "city") == pytest.approx(0.25)
-    assert measure(*tables, people, ["workload"], {"workload": {"cliques": [["city"]]}})[0].value == 0.0
+    assert measure(*tables, people, ["workload_error"], {"workload_error": {"cliques": [["city"]]}})[0].value == 0.0
 
 
 def test_hierarchies_make_moves_cheaper(people: Any) -> None:

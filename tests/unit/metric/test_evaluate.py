@@ -28,20 +28,22 @@ def files(tmp_path: Path, people: Any, real: Any) -> dict[str, str]:
 
 def test_a_tidy_frame_of_the_same_kind(real: Any, people: Any) -> None:
     made = table_of(500, 2)
-    frame = us.evaluate(real, made, people, metrics=["workload", "mgd"], mgd={"tolerance": 5})
+    frame = us.evaluate(real, made, people, metrics=["workload_error", "mgd"], mgd={"tolerance": 5})
     assert list(frame.columns) == ["metric", "kind", "name", "value", "better", "best", "note"]
     scores = frame[frame["kind"] == "score"]
-    assert scores["metric"].tolist() == ["workload", "mgd"]
+    assert scores["metric"].tolist() == ["workload_error", "mgd"]
     assert frame["value"].notna().all()
     same = us.evaluate(
-        pl.from_pandas(real), pl.from_pandas(made), people, metrics=["workload", "mgd"], mgd={"tolerance": 5}
+        pl.from_pandas(real), pl.from_pandas(made), people, metrics=["workload_error", "mgd"], mgd={"tolerance": 5}
     )
     assert isinstance(same, pl.DataFrame)
     assert same["value"].to_list() == frame["value"].tolist()
 
 
 def test_paths_and_weight(files: dict[str, str]) -> None:
-    frame = us.evaluate(files["real"], files["made"], files["schema"], metrics=["workload"], weight="wage").to_pylist()
+    frame = us.evaluate(
+        files["real"], files["made"], files["schema"], metrics=["workload_error"], weight="wage"
+    ).to_pylist()
     assert {line["name"] for line in frame if line["kind"] == "total"} == {"real", "synthetic"}
     with pytest.raises(SettingError, match="weight belongs"):
         us.evaluate(files["real"], files["made"], files["schema"], metrics=["mgd"], weight="wage")

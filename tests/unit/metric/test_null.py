@@ -1,9 +1,21 @@
 """The right null: rows drawn from the model of the real rows, not two samples of one population."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from understudy.metric.propensity import Stacked, fit_logistic, null_expectation, score_in_sample
+from understudy.metric.propensity import (
+    Propensities,
+    Settings,
+    Stacked,
+    _estimate_held_out_null,
+    _order_categories,
+    fit_logistic,
+    null_expectation,
+    score_held_out,
+    score_in_sample,
+)
 
 
 def mean_pmse(resampled: bool, repeats: int = 300) -> float:
@@ -46,3 +58,50 @@ def test_separated_labels_have_chances_of_0_and_1() -> None:
     chance = fit_logistic(terms, labels).chance(terms)
     assert np.isfinite(chance).all()
     assert np.abs(chance - labels).max() < 1e-6
+
+
+def independent(seed: int, rows: int = 1500) -> Stacked:
+    """Two samples of one distribution: two columns of categories, one of numbers."""
+    rng = np.random.default_rng(seed)
+    codes, number = rng.integers(0, 4, (2 * rows, 2)), rng.normal(size=2 * rows)
+    terms = [(codes[:, place] == code).astype(float) for place in range(2) for code in range(4)]
+    features = np.column_stack((codes, number))
+    labels = np.repeat([False, True], rows)
+    return Stacked(np.column_stack((*terms, number)), features, labels, unordered=(0, 1))
+
+
+def test_the_held_out_null_of_a_regression_has_a_closed_form() -> None:
+    """``k c (1 - c) / n`` with k coefficients, and n the rows that one of the models is fitted to."""
+    rng = np.random.default_rng(1)
+    found = [score_held_out("logistic", independent(seed), 0.0, rng).pmse for seed in range(60)]
+    fitted = 0.7 * 3000 / 5
+    assert np.mean(found) == pytest.approx(8 * 0.25 / fitted, rel=0.12)  # an intercept, 3 + 3 categories, a number
+
+
+@pytest.mark.parametrize("model", ["logistic", "cart"])
+def test_the_cross_validated_ratio_of_two_samples_is_about_1(model: str) -> None:
+    rng = np.random.default_rng(2)
+    settings = Settings(models=(model,), permutations=5)
+    ratios = []
+    for seed in range(12):
+        data = independent(seed, 400)
+        held = score_held_out(model, data, 0.002, rng)
+        ratios.append(held.pmse / _estimate_held_out_null(model, data, held, 0.002, settings, rng))
+    assert 0.8 < np.mean(ratios) < 1.25
+
+
+def test_a_tree_divides_categories_in_any_way() -> None:
+    """Synthetic rows have the even codes: no cut of the codes' order tells them apart, one cut of categories does."""
+    codes = np.tile(np.arange(10), 40).astype(float)[:, None]
+    labels = codes[:, 0] % 2 == 0
+    ordered = Stacked(codes, codes, labels)
+    assert score_in_sample("cart", replace(ordered, unordered=(0,)), 0.1).error_rate == 0.0
+    assert score_in_sample("cart", ordered, 0.1).error_rate == 0.5
+    few = replace(ordered, unordered=(0,)).take(np.flatnonzero(codes[:, 0] < 8))
+    held = _order_categories(few)(replace(ordered, unordered=(0,)))
+    assert held[8, 0] == held[9, 0] == 0.5  # codes that the fitted rows do not have
+
+
+def test_the_error_rate_by_hand() -> None:
+    chance, synthetic = np.array([0.2, 0.6, 0.5, 0.9]), np.array([False, False, True, True])
+    assert Propensities(chance, synthetic, 1).error_rate == pytest.approx((0.5 + 0.25) / 2)  # (0, 1), (a half, 0)

@@ -3,12 +3,22 @@
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import understudy as us
+from understudy.errors import SettingError
+from understudy.metric.disclosure import Settings as Disclosure
+from understudy.metric.disclosure import disclosure
 from understudy.metric.k_marginal import Settings as KMarginal
 from understudy.metric.k_marginal import grouped_distance, k_marginal
-from understudy.metric.mgd import Attribute, aemc
+from understudy.metric.mgd import Attribute, aemc, mgd
+from understudy.metric.mgd import Settings as Marginals
+from understudy.metric.ml_efficacy import Settings as Efficacy
+from understudy.metric.ml_efficacy import ml_efficacy
 from understudy.metric.nist_conjunctions import conjunction_score
+from understudy.metric.nist_contest import Settings as Contest
+from understudy.metric.nist_contest import nist_contest
 from understudy.metric.nist_density import Settings as Density
 from understudy.metric.nist_density import assign_buckets, nist_density
 from understudy.metric.nist_income import Wages, compute_gini, income_scores
@@ -25,9 +35,11 @@ from understudy.metric.propensity import (
     specks,
     stack_tables,
 )
+from understudy.metric.range_queries import Settings as Ranges
+from understudy.metric.range_queries import range_queries
 from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
-from understudy.metric.workload import workload
+from understudy.metric.workload import workload_error
 from understudy.schema import Schema
 from understudy.schema.categorical import Categorical
 
@@ -214,12 +226,12 @@ def test_k_marginal_groups() -> None:
 def test_workload_by_hand() -> None:
     schema = one_column(3)
     real, made = rows_of([5, 4, 1], schema), rows_of([8, 1, 1], schema)
-    score = workload(real, made, schema, Workload(cliques=(("a",),)), RNG(0))
+    score = workload_error(real, made, schema, Workload(cliques=(("a",),)), RNG(0))
     assert score.value == pytest.approx(0.6)
     assert score.part("norm", "l2") == pytest.approx(np.sqrt(18) / 10)
     assert score.part("norm", "linf") == pytest.approx(0.3)
     assert score.part("share", "mean") == pytest.approx(0.3)
-    weighted = workload(real, made, schema, Workload(cliques=(("a",),), weights=(2.0,)), RNG(0))
+    weighted = workload_error(real, made, schema, Workload(cliques=(("a",),), weights=(2.0,)), RNG(0))
     assert weighted.value == pytest.approx(1.2)
 
 
@@ -245,3 +257,104 @@ def test_numbers_of_a_shifted_column() -> None:
     assert score.part("column", "x") == 0.0
     assert score.part("group", "mean of x by g") == 1.0  # 20 apart: more than one standard deviation counts as one
     assert score.value == pytest.approx(0.5)
+
+
+def test_a_workload_names_its_marginals() -> None:
+    """Of columns a, b and c, target:c names (a, b, c); what skewed:0 names twice counts as two of its 256."""
+    schema = Schema.from_domain({"a": 2, "b": 2, "c": 2, "d": 2})
+    real, made = (Rows.of(pd.DataFrame(rows, columns=list("abcd")), schema) for rows in ([[0] * 4] * 4, [[1] * 4] * 4))
+    for text in ("target:c", "skewed:0", "all-3way"):
+        score = workload_error(real, made, schema, Workload(workload=text), RNG(0))
+        assert score.value == 2.0  # every row is in another cell of every marginal
+    half = Rows.of(pd.DataFrame([[0] * 4] * 2 + [[0, 0, 1, 0]] * 2, columns=list("abcd")), schema)
+    # the three triples of target:c all see the two moved rows, 4 / 4; of all four triples, (a, b, d) does not
+    assert workload_error(real, half, schema, Workload(workload="target:c"), RNG(0)).value == 1.0
+    assert workload_error(real, half, schema, Workload(workload="all-3way"), RNG(0)).value == 0.75
+
+
+def test_aemc_with_a_distance_table_and_alpha() -> None:
+    """Three places on a line at 0, 0.3 and 1: a row moves at their distance, or is removed and added for 2 alpha."""
+    places = np.array([[0, 0.3, 1], [0.3, 0, 0.7], [1, 0.7, 0]])
+    town = Attribute(3, Fraction(1), distances=places)
+    assert [round(move_one_row(town, 0, end), 12) for end in (1, 2)] == [0.3, 1.0]
+    made, real = np.array([0, 4, 1]), np.array([4, 0, 1])
+    assert aemc(made, real, [town]).cost == pytest.approx(4 * 0.3 / 5)
+    assert aemc(made, real, [town], alpha=Fraction(1, 10)).cost == pytest.approx(8 * 0.1 / 5)  # cheaper than moving
+    assert aemc(made, real, [Attribute(3)], alpha=Fraction(1, 2)).cost == pytest.approx(8 * 0.5 / 5)
+    with pytest.raises(SettingError, match="detour"):
+        aemc(made, real, [Attribute(3, Fraction(1), distances=np.array([[0, 0.1, 1], [0.1, 0, 0.1], [1, 0.1, 0]]))])
+
+
+def test_mgd_of_marginals_with_settings_of_their_own() -> None:
+    """Costs 0.6 (nothing moves, L1) with tolerance 0 and 0.2 with tolerance 2, weighted 3 to 1."""
+    schema = one_column(3)
+    real, made = rows_of([5, 4, 1], schema), rows_of([8, 1, 1], schema)
+    targets = ({"clique": ("a",), "weight": 3, "tolerance": 0}, {"clique": ("a",), "tolerance": 2})
+    found = mgd(real, made, schema, Marginals(marginals=targets), RNG(0))
+    assert found.value == pytest.approx((3 * 0.6 + 0.2) / 4)
+    apart = [[0, 0.2, 1], [0.2, 0, 0.8], [1, 0.8, 0]]
+    found = mgd(real, made, schema, Marginals(marginals=(("a",),), tolerance=0, distance={"a": apart}), RNG(0))
+    assert found.value == pytest.approx(3 * 0.2 / 10)
+    with pytest.raises(SettingError, match="has no 'tolerances'"):
+        mgd(real, made, schema, Marginals(marginals=({"clique": ("a",), "tolerances": 1},)), RNG(0))
+
+
+def test_range_queries_by_hand() -> None:
+    """A third of three categories is one value: shares differ by 0.3, 0.3 and 0, and counts by 3/5, 3/4 and 0."""
+    schema = one_column(3)
+    real, made = rows_of([5, 4, 1], schema), rows_of([8, 1, 1], schema)
+    found = range_queries(real, made, schema, Ranges(form="shares", share=0.34, ways=(1,), queries=3000), RNG(0))
+    assert found.value == found.part("error", "relative") == pytest.approx((0.6 + 0.75 + 0) / 3, abs=0.02)
+    assert found.part("marginal", "a") == pytest.approx(0.2, abs=0.01)
+    whole = range_queries(real, made, schema, Ranges(form="shares", share=1.0, ways=(1,)), RNG(0))
+    assert whole.value == 0.0
+    ranges = range_queries(real, made, schema, Ranges(ways=(1,), queries=3000), RNG(0))
+    # sets of one, two or three values alike: 0.2 for one, 0.2 for two (their complement), 0 for three
+    assert ranges.value == pytest.approx(0.4 / 3, abs=0.01)
+    codes = Schema.from_domain({"a": 3})  # values with an order
+    tables = [Rows.of(pd.DataFrame({"a": np.repeat([0, 1, 2], counts)}), codes) for counts in ([5, 4, 1], [8, 1, 1])]
+    cut = range_queries(tables[0], tables[1], codes, Ranges(ways=(1,), queries=4000), RNG(0))
+    # nine pairs of ends: aa 0.3, bb 0.3, cc 0, ab twice 0, bc twice 0.3, ac twice 0
+    assert cut.value == pytest.approx(1.2 / 9, abs=0.01)
+
+
+def test_a_match_is_the_mean_of_its_scores() -> None:
+    schema = Schema.from_domain({"a": 2, "b": 2, "c": 2})
+    rng = np.random.default_rng(3)
+    real, made = (Rows.of(pd.DataFrame(rng.integers(0, 2, (200, 3)), columns=list("abc")), schema) for _ in range(2))
+    first = nist_contest(real, made, schema, Contest(match=1, triples=10), RNG(0))
+    both = nist_contest(real, made, schema, Contest(match=2, triples=10), RNG(0))
+    assert first.value == first.part("part", "nist_density") == both.part("part", "nist_density")
+    assert both.value == pytest.approx((first.value + both.part("part", "nist_conjunctions")) / 2)
+    with pytest.raises(SettingError, match="match 3 needs group"):
+        nist_contest(real, made, schema, Contest(match=3), RNG(0))
+
+
+def test_scores_of_several_tables_are_averaged() -> None:
+    schema = Schema.from_domain({"a": 3})
+    frames = [pd.DataFrame({"a": np.repeat([0, 1, 2], counts)}) for counts in ([5, 4, 1], [8, 1, 1], [5, 4, 1])]
+    given = {"metrics": ["workload_error"], "workload_error": {"ways": [1]}}
+    found = us.evaluate(frames[0], frames[1:], schema, **given)
+    assert found[found.kind == "score"].value.tolist() == pytest.approx([0.3])  # of 0.6 and 0
+    assert "mean over 2" in found[found.kind == "score"].note.iloc[0]
+
+
+def test_accuracy_lost_by_hand() -> None:
+    """The real b equals a. A tree that learned the opposite is never right, one that learned nothing half the time."""
+    schema = Schema.from_domain({"a": 2, "b": 2})
+    a = np.arange(200) % 2
+    real, opposite, blind = (
+        Rows.of(pd.DataFrame({"a": one, "b": b}), schema) for one, b in ((a, a), (a, 1 - a), (a, np.zeros(200, int)))
+    )
+    lost = [
+        ml_efficacy(real, made, schema, Efficacy(models=("tree",)), RNG(0)).value for made in (real, opposite, blind)
+    ]
+    assert lost == [0.0, 1.0, 0.5]
+
+
+def test_copied_rows_by_hand() -> None:
+    """No two real rows are equal, so no held-out row matches; of a copy of the table, half match the reference half."""
+    schema = Schema.from_domain({"a": 200})
+    real = Rows.of(pd.DataFrame({"a": np.arange(200)}), schema)
+    assert disclosure(real, real, schema, Disclosure(), RNG(0)).value == 0.5
+    assert disclosure(real, real.take(np.zeros(50, int)), schema, Disclosure(), RNG(0)).value in (0.0, 1.0)

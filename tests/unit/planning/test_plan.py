@@ -15,7 +15,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.gate.selection import merged
+from understudy.gate.selection import merge_codes
 from understudy.mechanism import Mechanism, make_mechanism, registry
 from understudy.mechanism.base import Footprint
 from understudy.mechanism.registry import MECHANISMS
@@ -81,8 +81,10 @@ class TestMadeUpRows:
                 with insecure(seed):
                     fit = make_mechanism(name).fit(PrivateTable(source, Budget.of(rho=1e6)), rho=1e6)
                 tables = source.counts(combinations(sizes, 2))
-                recoded = {pair: merged(counts, source.domain.shape(pair), [fit.recoding.maps.get(c) for c in pair])
-                           for pair, counts in tables}  # fmt: skip
+                recoded = {
+                    pair: merge_codes(counts, source.domain.shape(pair), [fit.recoding.maps.get(c) for c in pair])
+                    for pair, counts in tables
+                }
                 wrong.append(sum(np.abs(fit.model.project(p).reshape(-1) - true).sum() for p, true in recoded.items()))
             parts.append(wrong[1] / wrong[0])
         assert 0.12 < np.mean(parts) < 0.5
@@ -134,7 +136,7 @@ class TestPrediction:
             for _ in range(4):
                 fit = make_mechanism(mechanism).fit(PrivateTable(source, budget), rho=float(budget.capacity))
                 for clique, counts in source.counts(covered(fit, 1) + covered(fit, 2)):
-                    true = merged(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
+                    true = merge_codes(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
                     found[len(clique)].append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
         expected = predict(mechanism, release()).expected
         assert expected.one_way == pytest.approx(np.mean(found[1]), rel=0.5)

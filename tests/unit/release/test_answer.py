@@ -273,7 +273,7 @@ def test_what_is_not_counted_is_stated_with_the_count(tmp_path):
 
 
 def test_rows_add_their_distance_from_the_model(release):
-    rows = release.sample(500, seed=1)
+    rows = release.sample(500, seed=1, as_="pandas")
     found = release.answer("sex=F", rows=rows)
     true_share = (rows["sex"] == "F").mean()
     assert found.rows_value == pytest.approx(true_share * release.model.total)

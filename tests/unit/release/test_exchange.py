@@ -43,7 +43,7 @@ def stays(rows=12_000):
 def days_off(schema, frame, epsilon, mechanism="mst"):
     with insecure(1):
         release = us.synthesize(frame, schema, epsilon=epsilon, delta=1e-6, mechanism=mechanism)
-    rows = release.sample(12_000, seed=1)
+    rows = release.sample(12_000, seed=1, as_="pandas")
     assert not (rows["admitted"] > rows["discharged"]).any()
     return [(rows[name].mean() - frame[name].mean()).total_seconds() / 86400 for name in ("admitted", "discharged")]
 

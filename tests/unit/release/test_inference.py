@@ -97,6 +97,12 @@ def test_the_slope_of_two_binary_columns():
     assert drawn.sampling * drawn.se**2 == pytest.approx(5.9606e-3, rel=1e-4)
 
 
+def test_a_column_of_one_value_has_no_term_in_a_logistic_regression():
+    pair = Measurement(("a", "b"), np.array([60, 40]), 0.5)
+    (line,) = infer(release_of(joint([[0.6], [0.4]], a=2, b=1), [pair]), "a ~ C(b)").lines
+    assert line.estimate == pytest.approx(np.log(0.4 / 0.6), rel=1e-6)
+
+
 def test_several_looks_at_a_column_are_averaged():
     (line,) = infer(binary(more=(Measurement(("a",), np.array([41, 59]), 1.0),)), "share(a=0)").lines
     assert line.estimate == pytest.approx(0.40889, abs=1e-5)

@@ -80,7 +80,7 @@ def cells(release, rows, columns):
 
 
 def test_rows_have_the_models_conditional_and_no_other(release):
-    rows = release.sample(200_000, seed=3, where={"sex": "F"})
+    rows = release.sample(200_000, seed=3, where={"sex": "F"}, as_="pandas")
     assert (rows["sex"] == "F").all()
     table = release.model.project(("sex", "age", "wage"))[0]
     counts = cells(release, rows, ("age", "wage"))
@@ -90,7 +90,7 @@ def test_rows_have_the_models_conditional_and_no_other(release):
 
 
 def test_a_range_that_cuts_bins_gives_each_its_part(release):
-    rows = release.sample(200_000, seed=4, where="age=35..71")
+    rows = release.sample(200_000, seed=4, where="age=35..71", as_="pandas")
     assert rows["age"].between(35, 71).all()
     by_age = release.model.project(("age",))
     parts = {3: 0.5, 4: 1.0, 5: 1.0, 6: 1.0, 7: 1.0, 8: 0.2}  # the spike 65 has a code of its own
@@ -110,57 +110,57 @@ def test_a_range_that_cuts_bins_gives_each_its_part(release):
 
 
 def test_several_conditions_values_and_points(release):
-    rows = release.sample(5000, seed=5, where={"sex": ["F", "M"], "age": [31, 33], "wage": (20.5, None)})
+    rows = release.sample(5000, seed=5, where={"sex": ["F", "M"], "age": [31, 33], "wage": (20.5, None)}, as_="pandas")
     assert set(rows["age"]) == {31, 33}
     assert (rows["wage"] >= 20.5).all()
-    assert set(release.sample(50, where={"age": 65})["age"]) == {65}
-    assert set(release.sample(50, where={"wage": 33.25})["wage"]) == {33.25}
+    assert set(release.sample(50, where={"age": 65}, as_="pandas")["age"]) == {65}
+    assert set(release.sample(50, where={"wage": 33.25}, as_="pandas")["wage"]) == {33.25}
 
 
 def test_without_rows_as_many_as_are_expected(release):
     share = release.model.project(("sex",))[0] / release.model.total
-    assert len(release.sample(where={"sex": "F"})) == pytest.approx(share * release.default_rows, abs=1)
-    assert len(release.sample(0, where={"sex": "F"})) == 0
+    assert len(release.sample(where={"sex": "F"}, as_="pandas")) == pytest.approx(share * release.default_rows, abs=1)
+    assert len(release.sample(0, where={"sex": "F"}, as_="pandas")) == 0
 
 
 def test_merged_values_follow_what_rows_show(release):
     merged = release.merged["city"]
     assert "v3" in merged
-    shown = release.sample(2000, seed=1, where={"city": "other"})
+    shown = release.sample(2000, seed=1, where={"city": "other"}, as_="pandas")
     assert (shown["city"] == "other").all()
-    spread = release.sample(2000, seed=1, where={"city": ["v3", "Bonn"]}, rare="spread")
+    spread = release.sample(2000, seed=1, where={"city": ["v3", "Bonn"]}, rare="spread", as_="pandas")
     assert set(spread["city"]) <= {"v3", "Bonn"}
     with pytest.raises(SettingError, match="rare='spread'"):
-        release.sample(10, where={"city": "v3"})
+        release.sample(10, where={"city": "v3"}, as_="pandas")
 
 
 def test_what_cannot_be_is_said(release):
     with pytest.raises(SettingError, match="column 'age' goes from 0 to 99"):
-        release.sample(10, where={"age": (200, 300)})
+        release.sample(10, where={"age": (200, 300)}, as_="pandas")
     with pytest.raises(SettingError, match="there is no column 'shoe'"):
-        release.sample(10, where={"shoe": 43})
+        release.sample(10, where={"shoe": 43}, as_="pandas")
     with pytest.raises(SettingError, match="not a value of column 'sex'"):
-        release.sample(10, where={"sex": "X"})
+        release.sample(10, where={"sex": "X"}, as_="pandas")
     rules = [{"impossible": {"sex": ["F"], "city": ["Bonn"]}}]
     content = SCHEMA.to_dict()
     schema = Schema.from_dict(content | {"understudy": content["understudy"] | {"rules": rules}})
     with insecure(5):
         ruled = us.synthesize(people(500), schema, epsilon=1, delta=1e-6, mechanism="independent")
     with pytest.raises(SettingError, match="no row of this release can satisfy the conditions on sex, city together"):
-        ruled.sample(10, where={"sex": "F", "city": "Bonn"})
-    assert (ruled.sample(100, where={"sex": "F"})["city"] != "Bonn").all()
+        ruled.sample(10, where={"sex": "F", "city": "Bonn"}, as_="pandas")
+    assert (ruled.sample(100, where={"sex": "F"}, as_="pandas")["city"] != "Bonn").all()
 
 
 def test_independent_columns_stay_as_they_are():
     independent = made("independent")
-    rows = independent.sample(100_000, seed=2, where={"sex": "F"})
+    rows = independent.sample(100_000, seed=2, where={"sex": "F"}, as_="pandas")
     assert (rows["sex"] == "F").all()
     assert statistic(cells(independent, rows, ("age",)), independent.model.project(("age",))) > CERTAIN
 
 
 def test_gum_refuses_and_says_what_to_do():
     with pytest.raises(SettingError, match="generator='pgm'"):
-        made("privsyn").sample(10, where={"sex": "F"})
+        made("privsyn").sample(10, where={"sex": "F"}, as_="pandas")
 
 
 @pytest.mark.parametrize("kind", [GraphicalModel, ProductModel])

@@ -21,7 +21,7 @@ from understudy.schema.numeric import Numeric
 from understudy.svg import Bar, distribution, graph, heatmap, shade
 
 QUICK = {
-    "workload": {"ways": [1]},
+    "workload_error": {"ways": [1]},
     "nist_density": {"draws": 3},
     "nist_conjunctions": {"draws": 10},
     "k_marginal": {"draws": 5},

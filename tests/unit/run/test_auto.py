@@ -71,7 +71,7 @@ def test_tiny_tables_and_budgets_do_not_fail_after_spending(sizes, rows):
     """A million cells, one column, hardly any rows, epsilon 0.001."""
     frame = pd.DataFrame({column: np.zeros(rows, int) for column in sizes})
     release = us.synthesize(frame, us.Schema.from_domain(sizes), epsilon=0.001, delta=1e-9)
-    assert list(release.sample(5, seed=1).columns) == list(sizes)
+    assert release.sample(5, seed=1).column_names == list(sizes)
 
 
 @pytest.mark.parametrize(

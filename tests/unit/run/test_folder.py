@@ -20,7 +20,7 @@ from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
 from understudy.run import folder as folders
-from understudy.run import road
+from understudy.run import pipeline
 from understudy.sink import files as writing
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
@@ -89,9 +89,14 @@ def test_a_finished_run_is_recognised_without_reading_rows_or_loading_the_heavy_
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["status"] == "unchanged"
-    assert {"pyarrow", "numba", "pandas", "understudy.gate", "understudy.release", "understudy.run.road"}.isdisjoint(
-        done.stderr.split()
-    )
+    assert {
+        "pyarrow",
+        "numba",
+        "pandas",
+        "understudy.gate",
+        "understudy.release",
+        "understudy.run.pipeline",
+    }.isdisjoint(done.stderr.split())
 
 
 def test_comments_order_and_layout_of_the_file_do_not_matter(folder):
@@ -129,6 +134,7 @@ UNKNOWN = {
     "nameless": ({"mechanism": {"threshold": 1}}, "a mapping with `name` and settings"),
     "no data": ({"data": None}, "`data` is missing"),
     "password": ({"data": "postgresql://me:secret@host/db?table=t"}, "`data` holds a password"),
+    "password of a public table": ({"public": "postgresql://me:x@host/db?table=t"}, "`public` holds a password"),
     "password of a key": ({"data": "postgresql://host/db?table=t&SSLPassword=x"}, "`data` holds a password"),
     "number": ({"data": 7}, "`data` must be text"),
     "nothing": ({"data": " "}, "`data` is missing"),
@@ -394,7 +400,7 @@ def test_what_was_discovered_before_a_crash_is_not_discovered_again(discovered):
 
 
 def test_a_completed_schema_is_reused_although_discovery_would_complete_it_otherwise(discovered, monkeypatch):
-    monkeypatch.setattr(road, "Discovery", lambda *_: pytest.fail("facts were discovered again"))
+    monkeypatch.setattr(pipeline, "Discovery", lambda *_: pytest.fail("facts were discovered again"))
     assert start(discovered).status == "resumed"
 
 
@@ -444,7 +450,7 @@ def test_a_failure_after_spending_says_to_run_again(folder, monkeypatch):
 
 def test_a_run_that_was_killed_before_its_first_answer_is_cancelled_by_an_attempt_that_fails(folder, monkeypatch):
     """It holds its budget until then; the next start reserves it anew, once."""
-    killed_at(folder, road, "open_source")
+    killed_at(folder, pipeline, "open_source")
     assert us.Ledger().total("t").runs == 1
     (folder / "t.csv").write_text("a,b\n0,1\n")
     with pytest.raises(errors.SchemaError, match="column 'c'"):
@@ -469,21 +475,21 @@ def killed_at(folder, owner, name, *, when="before"):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, dies)
-        patch.setattr(road, "_explain", lambda error, *_: error)
+        patch.setattr(pipeline, "_explain", lambda error, *_: error)
         with pytest.raises(Killed):
             start(folder)
 
 
 STEPS = {
     "reserve": (Ledger, "reserve"),
-    "open": (road, "open_source"),
+    "open": (pipeline, "open_source"),
     "answer": (PrivateTable, "_released"),
     "record": (Ledger, "record"),
     "fit": (Independent, "finish"),
     "quality": (PrivateTable, "error"),
     "save": (us.Release, "save"),
     "finish": (Ledger, "finish"),
-    "publish": (road, "publish"),
+    "publish": (pipeline, "publish"),
     "rows": (writing, "write_rows"),
     "page": (folders._Folder, "_page"),
 }

@@ -283,6 +283,7 @@ DAMAGED = {
     "half a number": ("measure", {"payload": lambda packed: zlib.compress(b"\0" * 39)}),
     "no sizes": ("measure", {"body": lambda body: {"charges": body["charges"]}}),
     "one size": ("measure", {"body": lambda body: body | {"cells": [5]}}),
+    "a size beyond all memory": ("measure", {"body": lambda body: body | {"cells": [10**30]}}),
     "words for sizes": ("measure", {"body": lambda body: body | {"cells": "many"}}),
     "a recoding that is none": ("measure", {"body": lambda body: body | {"recoding": {"a": ["x"]}}}),
     "a list for a recoding": ("measure", {"body": lambda body: body | {"recoding": [3]}}),

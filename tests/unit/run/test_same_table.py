@@ -7,7 +7,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import SettingError
-from understudy.run.road import synthesize
+from understudy.run.pipeline import synthesize
 from understudy.schema import Schema
 from understudy.testing.tables import CodedSource
 
@@ -33,6 +33,26 @@ def test_the_same_file_is_refused_whatever_its_name(files, public, data):
     with pytest.raises(SettingError, match=r"sensitive table itself.* Nothing was spent"):
         stand_in(files / data, files / public)
     assert us.Ledger().total("d").runs == 0
+
+
+@pytest.mark.parametrize("public", [".", "*.csv", "folder/../*ows.csv"])
+def test_a_folder_or_pattern_with_the_sensitive_file_is_refused(files, public):
+    """Its rows would be in the release, as they are."""
+    with pytest.raises(SettingError, match=r"sensitive table itself.* Nothing was spent"):
+        stand_in(files / "rows.csv", files / public)
+
+
+@pytest.mark.parametrize(
+    ("data", "public"),
+    [
+        ("postgresql://host/shop?table=people", "postgresql://bob:word@HOST:5432/shop?sslmode=require&table=people"),
+        ("duckdb://shop.duckdb?table=people", "duckdb://folder/../shop.duckdb?access_mode=read_only&table=people"),
+    ],
+)
+def test_the_same_table_of_a_database_is_refused_whoever_asks_for_it(data, public):
+    with pytest.raises(SettingError, match="sensitive table itself") as caught:
+        stand_in(data, public)
+    assert "word" not in str(caught.value)
 
 
 def test_the_same_frame_source_or_address_is_refused():

@@ -53,27 +53,6 @@ def test_odd_objects_change_nobody_else(cells):
         assert {part: array[: len(cells)] for part, array in together.items()} == alone
 
 
-GUESSED = {
-    "whole": pd.Series([1, 7]),
-    "one very large": pd.Series([1, 2**64 - 1], dtype="uint64"),
-    "one empty": pd.Series([1, None]),
-    "short": pd.Series([1, 7], dtype="int32"),
-    "one odd": pd.Series([1, "x"], dtype=object),
-    "one odd in a file": pd.Series(["1", "x"]),
-}
-
-
-@pytest.mark.parametrize("series", GUESSED.values(), ids=GUESSED)
-def test_a_type_that_a_reader_may_have_guessed_from_one_cell_is_not_given_back(series):
-    assert SCHEMA.layout(pd.DataFrame({column.name: series for column in SCHEMA.coded})) == {}
-
-
-def test_a_type_that_the_owner_chose_is_given_back():
-    chosen = {"whole": pd.Series([1], dtype="Int32"), "real": pd.Series([1], dtype="float32")}
-    chosen["words"] = pd.Series(["a"], dtype="category")
-    assert SCHEMA.layout(pd.DataFrame(chosen)) == {"whole": "int32", "real": "float32", "words": "category"}
-
-
 TYPED = {
     "binary": (pa.binary(), [b"a", b"1"], [b"\xff\xfe", None]),
     "date32": (pa.date32(), [dt.date(2020, 1, 2), dt.date(2020, 5, 5)], [None]),

@@ -515,7 +515,7 @@ def test_a_stated_unit_is_the_only_one():
     unit = {"column": "pat", "max_rows": 2}
     stated = draft(table, ["pat", "code"], Dialect(), unit)
     assert stated.content["understudy"]["privacy_unit"] == unit
-    assert stated.notes["pat"] == "is the privacy unit, fresh keys in the stand-in"
+    assert stated.notes["pat"] == "is the privacy unit, fresh keys in synthetic rows"
     assert "privacy unit" not in stated.notes["code"]
     assert stated.questions == ()
     rowwise = draft(table, ["pat", "code"], Dialect(), "row")
@@ -593,3 +593,27 @@ def test_outputs_for_the_custodian_are_marked(tmp_path):
     assert find_marked(path) == mark_path(path)
     assert set(OUTPUTS) >= {"schema draft", "schema check"}
     assert MARK.startswith("CUSTODIAN ONLY")
+
+
+def test_dates_among_which_some_are_iso_are_read_both_ways():
+    cells = [day if number % 30 else f"{day[6:]}-{day[3:5]}-{day[:2]}" for number, day in enumerate(DAYS)]
+    field, _ = drafted(cells)
+    assert (field["type"], field["format"]) == ("date", "%d.%m.%Y")
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    one, other = (schema.encode(pd.DataFrame({"x": days})).codes["x"] for days in (cells, DAYS))
+    assert np.array_equal(one, other)
+
+
+def test_times_of_day_come_back_as_times():
+    cells = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(60)]
+    field, _ = drafted(cells)
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    codes = schema.encode(pd.DataFrame({"x": cells})).codes
+    typed = schema.decode(codes, np.random.default_rng(0))
+    assert typed.schema.field("x").type == pa.time64("us")
+    assert np.array_equal(schema.encode(typed).codes["x"], codes["x"])
+    assert np.array_equal(schema.encode(typed.to_pandas()).codes["x"], codes["x"])
+    assert schema.decode(codes, np.random.default_rng(0), text=True)["x"][0].as_py().startswith("00:")
+    longer = {**field, "constraints": {"minimum": 0, "maximum": 90_000}}  # beyond midnight it is a length of time
+    longer = Schema.from_dict({"fields": [longer], "understudy": {"privacy_unit": "row"}})
+    assert longer.decode(codes, np.random.default_rng(0)).schema.field("x").type == pa.duration("us")

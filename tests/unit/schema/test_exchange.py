@@ -1,11 +1,7 @@
 """Other tools' metadata, data dictionaries, and the types of frames."""
 
-import io
-
 import numpy as np
-import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from understudy.errors import InputError, SchemaError
@@ -150,78 +146,7 @@ def test_a_dictionary_that_cannot_be_read(tmp_path):
 # -- the same types out as went in -----------------------------------------------------------------------------------
 
 
-def test_frames_come_back_in_their_own_types():
-    fields = [
-        {"name": "small", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}},
-        {"name": "large", "type": "integer", "constraints": {"minimum": 0, "maximum": 99_999, "required": True}},
-        {"name": "share", "type": "number", "constraints": {"minimum": 0, "maximum": 1}},
-        {"name": "grade", "type": "string", "categories": ["low", "mid", "high"], "categoriesOrdered": True},
-        {"name": "town", "type": "string", "categories": ["a", "b"]},
-        {
-            "name": "note",
-            "type": "integer",
-            "constraints": {"minimum": 0, "maximum": 9},
-            "understudy": {"missing": {"N": "na"}},
-        },
-    ]
-    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
-    rng = np.random.default_rng(0)
-    codes = {part: rng.integers(0, size, 200) for part, size in schema.domain.items()}
-    frame = pd.DataFrame(
-        {
-            "small": pd.array([1, None], dtype="Int8"),
-            "large": pd.array([1, 2], dtype="Int16"),
-            "share": np.array([0.5, 0.1], dtype="float32"),
-            "grade": pd.Categorical(["low", "mid"], categories=["low", "mid", "high"], ordered=True),
-            "town": pd.Categorical(["a", "b"]),
-            "note": ["3", "N"],
-        }
-    )
-    layout = schema.layout(frame)
-    back = schema.decode(codes, rng, as_="pandas", layout=layout)
-    assert str(back["small"].dtype) == "Int8"
-    assert str(back["large"].dtype) == "int64"  # the declared bounds do not fit into 16 bits
-    assert str(back["share"].dtype) == "float32"
-    assert list(back["grade"].cat.categories)[:3] == ["low", "mid", "high"]
-    assert back["grade"].cat.ordered
-    assert not back["town"].cat.ordered
-    assert set(back["note"]) == {*map(str, range(10)), "N", ""}
-    polars = schema.decode(codes, rng, as_="polars", layout=layout)
-    assert polars.schema["small"] == pl.Int8
-    assert isinstance(polars.schema["grade"], pl.Enum)
-    assert polars.schema["town"] == pl.Categorical
-    arrow = schema.decode(codes, rng, layout=layout)
-    assert arrow.schema.field("small").type == pa.int8()
-    expected = {"small": "int8", "share": "float32", "grade": "enum", "town": "category", "note": "string"}
-    assert layout == expected | {"large": "int16"}
-    for again in (back, polars, arrow):
-        assert schema.layout(again) == expected
-
-
-def test_types_that_one_odd_cell_would_change_are_no_part_of_a_layout():
-    fields = [
-        {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}},
-        {"name": "f", "type": "boolean"},
-        {"name": "w", "type": "string", "categories": ["a"]},
-    ]
-    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
-    plain = pd.DataFrame({"n": [1, 2], "f": [True, False], "w": ["a", "a"]})
-    holes = pd.DataFrame({"n": [1, None], "f": [True, None], "w": pd.Series(["a", 3], dtype=object)})
-    assert str(plain["n"].dtype) != str(holes["n"].dtype)
-    assert schema.layout(plain) == schema.layout(holes) == {}
-
-
-@pytest.mark.parametrize("read", [pd.read_csv, pl.read_csv])
-@pytest.mark.parametrize("odd", ["?", "18446744073709551615"])
-def test_types_that_readers_guess_are_no_part_of_a_layout(read, odd):
-    field = {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}}
-    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
-    plain, other = read(io.StringIO("n\n1\n2\n")), read(io.StringIO(f"n\n1\n2\n{odd}\n"))
-    assert str(plain["n"].dtype) != str(other["n"].dtype)
-    assert schema.layout(plain) == schema.layout(other) == {}
-
-
-def test_without_a_layout_types_follow_the_schema():
+def test_types_follow_the_schema():
     back = SCHEMA.decode({part: np.zeros(3, int) for part in SCHEMA.domain}, np.random.default_rng(0), as_="polars")
     assert back.schema == {
         "pid": pl.Int64,

@@ -278,3 +278,22 @@ class TestRefusals:
         monkeypatch.setattr("understudy.source.office.find_spec", lambda _: None)
         with pytest.raises(InputError, match=r"understudy\[office\]"):
             read_variables(files / "t.sav")
+
+
+@pytest.mark.parametrize("kind", ["sav", "dta", "old dta"])
+def test_a_text_with_a_byte_outside_of_the_encoding_fails_no_run_and_changes_no_other(tmp_path, kind):
+    """A failure would tell everybody about that row."""
+    name, old = "stadt" if kind == "old dta" else "städte", kind == "old dta"
+    frame = pd.DataFrame({name: ["Koln", "Ulm", "WXYZ"], "n": [1.0, 2.0, 3.0]})
+    path = tmp_path / f"t.{kind[-3:]}"
+    if kind == "sav":
+        pyreadstat.write_sav(frame, path)
+    else:
+        pyreadstat.write_dta(frame, path, version=13 if old else 15)
+    written = "Köln".encode("windows-1252") if old else "Kön".encode()  # as long as the text in its place
+    path.write_bytes(path.read_bytes().replace(b"WXYZ", b"W\x81\x8dZ").replace(b"Koln", written))
+    rows = read_office(path, [name, "n"])
+    *others, odd = rows[name].to_pylist()
+    assert others == [written.decode("windows-1252" if old else "utf-8"), "Ulm"]
+    assert odd.startswith("W\ufffd")
+    assert rows["n"].to_pylist() == [1.0, 2.0, 3.0]

@@ -18,7 +18,7 @@ from understudy.schema import Schema
 from understudy.source import MemorySource, open_source, read_table
 from understudy.source.engine import find_covers, sum_cover
 from understudy.source.open import StoredTable, open_table
-from understudy.source.place import list_files, parse_url, read_query, source_kind, table_name
+from understudy.source.place import list_files, parse_url, public_name, read_query, source_kind, table_name
 from understudy.source.stream import CodeStore
 from understudy.source.temp import PREFIX, PrivateFolder
 from understudy.tabulate import SparseCounts, marginals
@@ -113,6 +113,18 @@ def test_names(tmp_path: Path) -> None:
     assert [table_name(place) for place in places] == [
         "sales.people", "shop", "visits", "data", "visits", "people", "unnamed",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:zq-secret@host?table=people",
+        "postgresql://bob@host/shop?password=zq-secret&table=people",
+        "postgresql://host/shop?table=people&sslpassword=x/zq-secret",
+    ],
+)
+def test_a_receipt_names_a_public_table_without_its_password(url: str) -> None:
+    assert public_name(url) == "people"
 
 
 def test_a_duckdb_file_of_this_folder_gives_its_name() -> None:

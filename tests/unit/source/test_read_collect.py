@@ -29,9 +29,9 @@ def connection():
 
 def test_a_relation_has_the_scores_of_its_rows(connection):
     people, other = connection.table("people"), connection.sql("select a, 0 as b from people")
-    found = us.evaluate(people, other, SCHEMA, metrics=["workload"])
+    found = us.evaluate(people, other, SCHEMA, metrics=["workload_error"])
     frames = [relation.to_arrow_table() for relation in (people, other)]
-    assert found.equals(us.evaluate(*frames, SCHEMA, metrics=["workload"]))
+    assert found.equals(us.evaluate(*frames, SCHEMA, metrics=["workload_error"]))
     assert isinstance(found, pa.Table)
 
 

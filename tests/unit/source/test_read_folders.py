@@ -112,6 +112,15 @@ def test_a_column_that_any_file_lacks_is_reported_before_a_row_is_read(tmp_path)
         counts_of(written(tmp_path, pa.table({"x": ["a"]}), pa.table({"y": ["a"]})), schema)
 
 
+def test_text_of_a_parquet_file_in_another_encoding_fails_no_run(tmp_path):
+    """Other tools write any bytes as text. One cell would else stop every release, and tell of its row by that."""
+    cells = pa.array([b"a", b"caf\xe9", b"a"], pa.binary())
+    place = written(tmp_path, pa.table({"x": pa.Array.from_buffers(pa.string(), 3, cells.buffers())}))
+    schema = schema_of({"type": "string", "categories": ["a"]})
+    for table in (place, str(next(tmp_path.glob("*.parquet")))):
+        assert counts_of(table, schema).tolist() == [2, 0, 1]
+
+
 def test_a_damaged_file_is_reported(tmp_path):
     place = written(tmp_path, pa.table({"x": ["a"]}))
     (tmp_path / "1.parquet").write_bytes(b"PAR1 no table PAR1")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ import pytest
 import understudy as us
 from understudy.accounting import Budget
 from understudy.accounting.ceiling import Ceiling
+from understudy.accounting.charge import planned_charge
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.metric.roc import auc_of_mu, mu_of_auc, roc, true_positives_at
+from understudy.metric.roc import auc_of_mu, binomial_tail, mu_of_auc, proportion_low, roc, true_positives_at
 from understudy.testing.audit import SLACK, decide, judge_statistic, learn_discriminant
 from understudy.testing.likelihood import Ratio, WatchedTable
 from understudy.testing.one_run import audit_once
@@ -123,7 +126,7 @@ def test_tables_of_a_pair_are_neighbours():
 def test_a_bench_runs_units_of_several_rows_and_public_numbers_of_rows():
     for given in ({"max_rows": 3}, {"rows_public": True}):
         bench = Bench(Setup("independent", **given), worst_pairs(Budget.of(rho=1.0))[0])
-        assert bench.pairs(2).shape == (2, 2, 4)
+        assert bench.pairs(2).shape == (2, 2, 5)
         divergence, asked = bench.explore(2)
         assert math.sqrt(divergence) == pytest.approx(math.sqrt(2 * float(bench.budget.rho)), rel=1e-6)
         assert asked == 1
@@ -157,6 +160,8 @@ def test_one_run_with_canaries_is_consistent_and_finds_missing_noise(monkeypatch
     monkeypatch.setattr(PrivateTable, "_draw", lambda table, charge, size: np.zeros(size, np.int64))
     broken = audit_once("independent", canaries=400, rho=0.1)
     assert (broken.right, broken.verdict) == (broken.guesses, "unexplained")
+    assert audit_once("independent", canaries=400, rho=0.01).verdict == "broken"
+    assert audit_once("independent", canaries=4000).verdict == "broken"
     assert audit_once("independent", canaries=400, epsilon=1.0, delta=1e-12).verdict == "broken"
 
 
@@ -179,3 +184,47 @@ def test_the_command_prints_writes_and_tells_a_broken_mechanism_by_its_exit_code
 def test_processes_run_pairs_too():
     found = us.audit("independent", pairs=40, jobs=2)
     assert (found.verdict, found.pairs) == ("consistent", 40)
+
+
+def test_an_answer_is_compared_with_its_charge():
+    """Gaussian noise of sigma 2 on a count that moves by 1 has divergence 1/4: rho 1/8 pays for it, 1/9 does not."""
+    ratio, paid = Ratio(), planned_charge("measure", (("a",),), 1, sigma=2.0)
+    ratio.add_noisy(7, (5, 6), 2.0, "gaussian")
+    ratio.check_paid(ratio.divergence, [paid])
+    assert ratio.unpaid == 0
+    ratio.check_paid(ratio.divergence, [dataclasses.replace(paid, rho=Fraction(1, 9))])
+    assert ratio.unpaid == pytest.approx(1 / 4 - 2 / 9)
+
+
+def test_an_answer_that_is_not_paid_for_is_unexplained():
+    verdict, reasons = decide([finding(0.4)], Ceiling.of_budget(Budget.of(rho=2.0)), 9.0, 2.0, [0.0], unpaid=0.5)
+    assert (verdict, reasons) == (
+        "unexplained",
+        ["An answer tells the tables apart more than its charge allows: 0.5 beyond 2 rho."],
+    )
+
+
+@pytest.mark.parametrize("given", [{"max_rows": 3}, {"rows_public": True}, {"budget": {"epsilon": 4.0, "delta": 0.0}}])
+@pytest.mark.parametrize("name", ["independent", "mst", "privbayes"])
+def test_every_answer_of_correct_code_is_paid_for(name, given):
+    if "budget" in given and name == "mst":
+        name = "laplace"
+    for pair in worst_pairs(Budget.of(rho=1.0)):
+        assert Bench(Setup(name, **given), pair).run(True)[0].ratio.unpaid == 0
+
+
+def test_the_power_is_that_of_the_verdict():
+    """With the area that is said to be findable, 95 % of audits have as many wins as the verdict needs."""
+    found = dataclasses.replace(us.audit("independent", pairs=10), findings=[finding(0.5, pairs=2000)])
+    assert found.power == pytest.approx(0.26, abs=0.02)
+    area = auc_of_mu(found.theory_mu + found.power)
+    limit = min(found.claim.auc, auc_of_mu(SLACK * found.theory_mu))
+    needed = next(k for k in range(1000, 2001) if proportion_low(k, 2000, 1e-6 / 4) > limit)
+    assert binomial_tail(needed, 2000, area) == pytest.approx(0.95, abs=1e-3)
+    assert "So few pairs" in us.audit("independent", pairs=10).text()
+
+
+def test_tables_are_chosen_by_name():
+    assert us.audit("independent", pairs=10, tables="lone").setup.pair == "lone"
+    with pytest.raises(SettingError, match="choices are lone, tie, crowd, link, parity"):
+        us.audit("independent", pairs=10, tables="other")

@@ -34,7 +34,7 @@ TINY = 1e-280  # sums below it count as underflow
 
 @compiled(inner=True, forceinline=True, fastmath=FAST)
 def _multiply(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> bool:
-    """Put the product of a block's inputs into `row`; False when it is zero everywhere."""
+    """Put the product of a block's inputs into `row`; False if it is zero everywhere."""
     scale = 1.0
     for t in range(bounds[0]):
         scale *= W[places[t]]

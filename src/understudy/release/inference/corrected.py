@@ -149,7 +149,7 @@ class CorrectedTables:
             return self._shares[clique]
         if cells > MOST_CELLS:
             names = ", ".join(map(repr, clique))
-            raise SettingError(f"the table of {names} has more than {MOST_CELLS} cells; use fewer columns together")
+            raise SettingError(f"the marginal of {names} has more than {MOST_CELLS} cells; use fewer columns together")
         table = self.model.project(clique)
         shares: Array = table / table.sum()
         if cells <= _KEPT:

@@ -223,7 +223,7 @@ class Variables:
         return Block(clique, [text], self._shape(clique, values)), set(np.unique(values)) <= {0.0, 1.0}
 
     def _shape(self, clique: Clique, values: Array) -> Array:
-        """Numbers by cell as tables; 0 where a column has no value."""
+        """Numbers by cell as tables; 0 if a column has no value."""
         tables = values.reshape(len(values), *self._tables.declared.shape(clique)).copy()
         for axis, column in enumerate(clique, 1):
             tables[(slice(None),) * axis + (self[column].missing,)] = 0.0

@@ -54,12 +54,12 @@ class Line:
 
     Attributes:
         term: what is estimated.
-        estimate: the value; None where it cannot be seen under the noise.
+        estimate: the value; None if it cannot be seen under the noise.
         se: its standard error.
         low: the lower end of the confidence interval.
         high: the upper end.
         df: the degrees of freedom of Student's t on which the interval is based; None for the normal distribution.
-        p: the p-value of the test that the value is 0; None where that makes no sense.
+        p: the p-value of the test that the value is 0; None if that makes no sense.
         privacy: the share of the variance that is due to the noise.
         sampling: the share due to drawing the rows from a population; 0 for the table itself.
         model: the share due to relations that were not measured.
@@ -206,7 +206,7 @@ def _check_arguments(release: Release, statistic: Any, family: Any, target: Any,
     unit = release.schema.privacy_unit
     if target == "population" and unit.max_rows > 1:
         raise SettingError(
-            f"target: rows of one {unit.column!r} are not independent, so that the error of sampling is not known; use "
+            f"target: rows of one {unit.column!r} are not independent, so the sampling error is not known; use "
             "target='table'"
         )
     try:
@@ -295,8 +295,8 @@ def _test_independence(
     names = tables.declared.canonical({v.name for v in pair} | {c.column for c in conditions})
     if not tables.is_measured(names):
         raise SettingError(
-            f"chisq: {', '.join(map(repr, names))} were not measured together, so that nothing is known about their "
-            f"relation but what the model assumes; {_remedy([names])}"
+            f"chisq: {', '.join(map(repr, names))} were not measured together, so only the model's assumption "
+            f"about their relation is known; {_remedy([names])}"
         )
     found = check_independence(Rows(tables, conditions, pair), *pair)
     shares = {"privacy": found.privacy, "sampling": 1 - found.privacy, "model": 0.0}
@@ -331,7 +331,7 @@ def _combine(
                 raise SettingError(
                     f"the statistic rests on relations that were not measured ({_name_pairs(tables, [clique])}), and "
                     f"the release does not say how strong they may be; {_remedy([clique])}, or state a correlation "
-                    "that you take for possible, as in assume=0.1"
+                    "that you consider possible, as in assume=0.1"
                 )
             assumed = max(assumed, correlation)
             gap = gap + correlation**2 * left

@@ -329,7 +329,7 @@ def _check_outcomes(rows: Rows, design: Design) -> None:
     """
     ((clique, answer),) = ((design.response.clique, design.response.tables),)
     for block in design.blocks:
-        if set(np.unique(block.tables)) <= {0.0, 1.0}:
+        if len(block.tables) and set(np.unique(block.tables)) <= {0.0, 1.0}:  # none: a column of one value
             codes = block.tables.reshape(len(block.tables), -1).T
             kinds, place = np.unique(codes, axis=0, return_inverse=True)
             groups = np.array([place.reshape(-1) == kind for kind in range(len(kinds))], np.float64)
@@ -423,7 +423,7 @@ def check_independence(rows: Rows, first: Variable, second: Variable) -> Indepen
     p, q = joint.sum(axis=1), joint.sum(axis=0)
     if min(p.min(), q.min()) <= 0:
         raise SettingError(
-            f"chisq: the noise hides the margins of {first.name!r} and {second.name!r}; use coarser ones"
+            f"chisq: the noise hides the counts of {first.name!r} and {second.name!r}; use coarser columns"
         )
     apart = (joint - np.outer(p, q)).reshape(-1)
     influence = scale(

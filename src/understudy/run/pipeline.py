@@ -1,6 +1,6 @@
-"""From rows to a release: resolve everything that is public, check it, reserve the budget, execute, write.
+"""Runs from rows to a release: resolve the specification, check it, reserve the budget, execute, write.
 
-`synthesize` is long because each of its arguments is explained; `execute` and `_make` are the road.
+`execute` and `_make` are the steps in order.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
 from understudy.mechanism.registry import AUTO, setting_names
 from understudy.model.dependencies import learn_dependencies
-from understudy.progress import Progress, Step, report_compiling
+from understudy.progress import Progress, Step, report_compiling, silent
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
-from understudy.release.frames import Frame
 from understudy.release.release import summarize
 from understudy.run.auto import choose_mechanism
 from understudy.run.checks import (
@@ -60,11 +59,14 @@ from understudy.run.folder import file_digest, publish, staged_path
 from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
-from understudy.schema import Schema, frame_kind
+from understudy.schema import Schema
 from understudy.source import open_source
 from understudy.source.open import StoredTable, make_opener, open_table
-from understudy.source.place import public_name, source_kind, table_name
+from understudy.source.place import public_name, table_name
 from understudy.workload import public_workload_name
+
+COMPARISON = "comparison"
+"""The key in the ledger's spec of a run that is a whole grid of `compare`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,28 +74,28 @@ class RunSpec:
     """The specification of a run.
 
     Attributes:
-        data: the table: a frame, a path, an address or a table object; None where it is gone.
+        data: the table: a frame, a path, an address or a table object; None if it is gone.
         schema: what is public about the columns.
         epsilon: with `delta`, the privacy budget.
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
         mechanism: a mechanism's name or the mechanism itself; `resolve` replaces "auto" by its choice.
-        reason: why the mechanism was chosen, where the choice was left to understudy.
+        reason: why `auto` chose the mechanism.
         settings: the mechanism's settings.
-        public: a table that the custodian declares public: a frame, a path or a source; None where it is gone.
-        public_name: what the receipt calls the public table, where its rows are weighted; `resolve` sets it.
-        paper: whether the mechanism runs as published; the settings are used beside or instead of the paper's.
+        public: a table that the custodian declares public: a frame, a path or a source; None if it is gone.
+        public_name: the name of the public table in the receipt, if its rows are weighted; `resolve` sets it.
+        paper: whether the mechanism runs as published; given settings replace those of the paper.
         dataset: the dataset's name in the ledger.
         query: a SELECT statement to read instead of a table.
-        temp_dir: where engines may put files while they work.
-        rows: how many rows `release.sample()` makes by default.
+        temp_dir: the folder for temporary files of database engines.
+        rows: the default number of rows of `release.sample()`.
         noise: the noise sampler.
         discovery_share: the part of the budget for discovery.
         quality: the part of the budget that measures the workload error, or None.
-        workload: what quality is measured on, or None for the mechanism's own.
+        workload: the workload of the measured quality, or None for the mechanism's own.
         rehearsal: whether the rows are made from the schema alone.
-        key: what makes two starts the same run, or None for a run of its own.
-        place: the run file and the folder of its outputs, or the release's path: where the run belongs.
+        key: identifies the run in the ledger; None for a new run.
+        place: the run file and its output folder, or the release's path.
     """
 
     data: Any
@@ -120,7 +122,7 @@ class RunSpec:
     place: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self, mechanism: Mechanism) -> dict[str, Any]:
-        """Plain data for the ledger, from which `from_dict` makes the spec again; without seeds and without rows."""
+        """Return plain data for the ledger, without seeds and rows; `from_dict` reads it."""
         kept = ["epsilon", "delta", "rho", "query", "rows", "noise", "discovery_share", "quality", "workload"]
         kept += ["reason", "public_name"]
         return {
@@ -172,41 +174,41 @@ def synthesize(
     Args:
         data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, a folder of them, or a pattern
             (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); a table of Spark, Ibis or
-            DuckDB. Of a database, only counts come out.
+            DuckDB. Only counts leave a database.
         schema: what is public about the columns, or the path of its file.
         epsilon: with `delta`, the privacy budget; with `delta=0`, pure DP.
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
-        mechanism: a mechanism's name or the mechanism itself; "auto" chooses one by the schema, the budget and the
+        mechanism: a mechanism's name or the mechanism itself; "auto" chooses one from the schema, the budget and the
             declared number of rows. `release.mechanism` names it.
-        paper: whether the mechanism runs as published, without our changes; settings that are given win.
-        rows: how many rows `release.sample()` makes by default; else the declared or the noisy number. It is part of
-            the release: the table's exact number of rows does not belong here unless it is public.
+        paper: whether the mechanism runs as published, without our changes; given settings have precedence.
+        rows: the default number of rows of `release.sample()`; else the declared or the noisy number. It is part of
+            the release: do not give the exact number of rows of the table unless it is public.
         progress: called with each `Step`.
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the ledger adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
-        discovery_share: the share of the budget for discovery; nothing is spent on
-            discovery where the schema declares everything. A tenth of delta is set aside where values are discovered.
+        discovery_share: the share of the budget for discovery; nothing is spent if the schema declares everything. A
+            tenth of delta is set aside if values are discovered.
         public: a table like this one that the custodian declares public, such as last year's: a frame or a path. Its
             rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 4 % of the
             budget; `nist-mst` chooses its marginals from it instead, at no cost. A release may repeat public rows.
         quality: the part of the budget, such as "5%", that measures the workload error of the result; it is stated in
             `release.quality` and the report.
         query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
-        temp_dir: where engines put files while they work, in a private directory that is removed in the end.
+        temp_dir: the folder for temporary files of database engines, in a private directory that is removed at the end.
         ledger: the path or `postgresql://` address of the ledger; by default `UNDERSTUDY_LEDGER`, else the user's own.
-        settings: the mechanism's settings, when it is given by name.
+        settings: the mechanism's settings, if it is given by name.
 
     **Privacy.** The release satisfies the stated guarantee for the schema's privacy unit. The whole budget is reserved
-    in the ledger before a row is read; every answer is recorded there before anybody sees it.
+    in the ledger before a row is read; every answer is recorded there before it is used.
 
     Raises:
         InputError: the table, the schema or a setting cannot be used. Nothing was spent.
         BudgetExceeded: no grant of the ledger allows the run. Nothing was read.
         OutputError: something cannot be written. Nothing was spent.
         LedgerError: the ledger cannot be used. Nothing was read.
-        RunInterrupted: it failed after spending; `understudy resume` goes on with it.
+        RunInterrupted: the run failed after spending; `understudy resume` continues it.
     """
     output = None if output is None else as_path("output", output)
     if data is None:
@@ -247,25 +249,27 @@ def resume(
 ) -> Release:
     """Continue an interrupted run: it keeps its recorded answers, asks only for missing ones, and is counted once.
 
-    Where the table is gone, or this version of understudy asks other questions, the release is made from what was
-    measured, at no more cost. Of a finished run, the release is made again from its answers.
+    If the table is gone, or this version of understudy asks other questions, the release is made from the recorded
+    answers, at no further cost. The release of a finished run is made again from its answers.
 
     Args:
         run: the run's identifier, or the beginning of it; `understudy runs` lists them.
-        data: the table, where the run was given a frame or the table was moved.
-        output: where to save the release; by default the place that the run was to fill.
+        data: the table, if the run was given a frame or the table was moved.
+        output: where to save the release; by default the output of the run.
         progress: called with each `Step`.
         ledger: as for `synthesize`.
 
     Raises:
-        LedgerError: when there is no such run.
-        RunInterrupted: when nothing was measured yet and there is no table to go on with.
-        OutputError: when the release cannot be written, or another process is working on the run.
+        LedgerError: if there is no such run.
+        RunInterrupted: if nothing was measured yet and there is no table.
+        OutputError: if the release cannot be written, or another process is working on the run.
     """
     if not isinstance(run, str):
         raise SettingError("run: give the run's identifier, as `understudy runs` lists it")
     book = Ledger(ledger)
     stored = book.find(run)
+    if COMPARISON in stored.spec:
+        raise LedgerError(f"run {stored.run} is a comparison; repeat its `understudy compare` command to continue it")
     if not stored.spec:
         raise LedgerError(
             f"run {stored.run} was imported from an earlier version without its answers and cannot be continued"
@@ -278,7 +282,7 @@ def resume(
 
 
 class Run:
-    """Everything about a run that is known before a row is read; all of it is public."""
+    """A resolved run: everything that is known before a row is read; public."""
 
     def __init__(
         self,
@@ -291,21 +295,20 @@ class Run:
         self.spec, self.schema, self.mechanism, self.rating = spec, spec.schema, mechanism, rating
         self.public = public
         self.neighbours = _neighbours(self.schema)
-        # a plan fixes all measurements in advance: a question about their result is none of them
+        # with a plan, no further question can be asked about the result
         self.plan, self.budget = (None, budget) if rating or spec.public_name else self._plan(budget)
         self.insecure = is_insecure()
         self.dataset = spec.dataset or dataset_name(spec.data)
-        self.frame = _frame_of(spec.data)
 
     @property
     def counts(self) -> bool:
-        """Whether the ledger hears of the run: not of a rehearsal, nor of a run in test mode."""
+        """Whether the run is recorded in the ledger: not if it is a rehearsal or in test mode."""
         return not (self.spec.rehearsal or self.insecure)
 
     def fits(self, schema: Schema) -> bool:
-        """Whether the mechanism has room for a schema that discovery completed.
+        """Return whether a schema that discovery completed fits into the machine's memory.
 
-        **Privacy.** The schema that is chosen by this is released: room is what the machine has, not what is free.
+        **Privacy.** The result affects the released schema, so it depends on installed memory, not on free memory.
         """
         try:
             needed = self.mechanism.footprint(schema.domain).memory_bytes
@@ -317,13 +320,13 @@ class Run:
 
     @property
     def aside(self) -> Fraction:
-        """What is kept of the budget for questions about the result."""
+        """The part of the budget that is kept for questions about the result."""
         share = Fraction(0 if self.rating is None else self.rating.share)
         share += CANDIDATES * Fraction(SHARE) if self.spec.public_name else 0
         return share * self.budget.capacity
 
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
-        """The receipt once these charges were paid."""
+        """Return the receipt of these charges."""
         self.insecure = self.insecure or is_insecure()
         origins: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
         for name in [*self.mechanism.public_tables(), *([self.spec.public_name] if self.spec.public_name else [])]:
@@ -335,7 +338,7 @@ class Run:
         )
 
     def _plan(self, budget: Budget) -> tuple[dict[Clique, float] | None, Budget]:
-        """The sigmas of measurements that are fixed in advance, and the budget that their exact curve certifies."""
+        """Return the sigmas of measurements fixed in advance, and the budget that their exact curve certifies."""
         if self.schema.open or not can_plan(budget, self.neighbours):
             return None, budget
         weights = self.mechanism.plan(self.schema.domain)
@@ -346,7 +349,7 @@ def resolve(spec: RunSpec) -> Run:
     """Check everything that follows from the schema and the settings; nothing is reserved and no row is read.
 
     Raises:
-        InputError: naming what cannot be used. Nothing was spent.
+        InputError: if something cannot be used; the message names it. Nothing was spent.
     """
     schema = spec.schema
     schema.require_reviewed()
@@ -371,7 +374,7 @@ def resolve(spec: RunSpec) -> Run:
     if spec.public is not None:
         spec = replace(spec, public_name=spec.public_name or public_name(spec.public))
         public = PublicRows.read(spec.public, str(spec.public_name), schema)
-    mechanism = mechanism.prepare(schema)  # what it learns from public sources; it keeps no rows of them
+    mechanism = mechanism.prepare(schema)  # for example, choose marginals from a public table, whose rows are not kept
     _settings(mechanism)
     if budget.pure and not mechanism.pure:
         raise SettingError(
@@ -388,7 +391,7 @@ def resolve(spec: RunSpec) -> Run:
 
 
 def _check_public(table: Any, spec: RunSpec) -> None:
-    """Refuse a public table beside a schema that is still to be completed, and the sensitive table itself."""
+    """Refuse a public table if the schema leaves facts to discovery, or if it is the sensitive table itself."""
     if table is None:
         return
     if spec.schema.open:
@@ -398,7 +401,7 @@ def _check_public(table: Any, spec: RunSpec) -> None:
 
 
 def _choose(spec: RunSpec, budget: Budget) -> RunSpec:
-    """The run with the mechanism that `auto` chooses, and why."""
+    """Replace `auto` by the mechanism that it chooses, and set the reason."""
     schema = spec.schema
     name, reason = choose_mechanism(
         narrowest_schema(schema).domain,
@@ -427,18 +430,18 @@ def execute(
     """Execute a run: resolve, check, reserve, read, fit, write.
 
     Args:
-        spec: what to do.
-        output: where the release goes; never overwritten.
+        spec: the specification of the run.
+        output: the path of the release; never overwritten.
         progress: called with each step.
         ledger: where the budget is reserved and answers are recorded.
-        run: the run to go on with, where it is known.
+        run: the identifier of the run to continue, if it is known.
 
     Raises:
         UnderstudyError: as `synthesize`.
     """
     handle: RunHandle | None = None
     recorder: Recorder | None = None
-    name = secrets.token_hex(8)  # known before the reservation: an interrupt in the middle of it can give it back
+    name = secrets.token_hex(8)  # known before the reservation, so that it can be cancelled after an interrupt
     try:
         chosen = resolve(spec)
         _check(chosen, output)
@@ -454,14 +457,29 @@ def execute(
             return release
     except BaseException as error:
         if handle is None and isinstance(error, KeyboardInterrupt):
-            with suppress(UnderstudyError):  # there is none, in most cases
+            with suppress(UnderstudyError):  # usually there is no reservation
                 ledger.cancel(name)
         failure = _explain(error, spec, ledger, handle, recorder)
-    raise failure  # out here the first error is not its context: its words and variables may hold values of the table
+    raise failure  # raised here so that it does not carry the first error, which may hold values of the table
+
+
+def make_uncharged(spec: RunSpec) -> Release:
+    """Make a release without a ledger.
+
+    **Privacy.** Nothing is recorded. Only for a table that its custodian declares public, or as a part of work whose
+    whole budget the caller has reserved.
+
+    Raises:
+        UnderstudyError: as `synthesize`. The words of any other error may quote the rows: show its `place_of` instead.
+    """
+    chosen = resolve(spec)
+    _check(chosen, None)
+    with open_table(spec.data, spec.query, spec.temp_dir) as data:
+        return _make(data, chosen, Recorder(None, None), None, Ledger(), silent)
 
 
 def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHandle | None, progress: Progress) -> None:
-    """Save the release and record that the run is finished. The file appears at its place once it is recorded."""
+    """Save the release and record that the run is finished; the file then gets its name."""
     digest = None
     staged = None if output is None else staged_path(output, handle)
     if output is not None and staged is not None:
@@ -503,24 +521,22 @@ def _make(
     except InputError as reason:  # a declared number of rows that contradicts the answers, for example
         if recorder.asked:
             raise
-        fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
+        fit, total = _finish(run, table, recorder, str(reason), progress)  # an earlier attempt failed here, too
     fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=total, progress=progress)
     fit = _use_public(run, table, fit, progress)
     quality = _measure_quality(run, table, fit, progress)
-    table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
+    table.account.pay(recorder.recall_rest())  # further answers of an earlier attempt are charged as well
     receipt = run.receipt(table.account.charges)
     label: dict[str, Any] = {"mechanism": run.mechanism.name, "settings": _public_settings(run.mechanism)}
-    label |= {"rows": run.spec.rows, "frame": run.frame}
-    layout = {} if data is None else _layout(data, run.schema)
-    return Release.of(fit, run.schema, receipt, layout=layout, quality=quality, **label)
+    return Release.of(fit, run.schema, receipt, rows=run.spec.rows, quality=quality, **label)
 
 
 def _open(
     data: Any, run: Run, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
 ) -> PrivateTable:
-    """The rows behind the gate, coded by the declared schema or by one that discovery completed."""
+    """Open the table behind the gate, coded by the declared schema or by one that discovery completed."""
     rest: Any = {"noise": run.spec.noise, "recorder": recorder}
-    if handle is not None and handle.schema is not None:  # discovery was completed by an earlier attempt
+    if handle is not None and handle.schema is not None:  # an earlier attempt completed discovery
         run.schema = Schema.from_dict(handle.schema)
         table = PrivateTable(_source(data, run.schema), run.budget, **rest)
         table.account.pay(recorder.skip_discovery())
@@ -564,12 +580,12 @@ def _finish(
 
     try:
         return finish(schema.rows_used), schema.rows_used
-    except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
+    except InputError:  # if the declared number of rows is wrong, use the noisy one: the measurements must not be lost
         return finish(None), None
 
 
 def _use_public(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Fit:
-    """The better of the model and its combinations with public rows; the model alone where that cannot be asked."""
+    """Return the best of the model and its combinations with public rows; the model if the gate cannot be asked."""
     if run.public is None or any(charge.what == "quality" for charge in table.account.charges):
         return fit
     workload = run.spec.workload or run.mechanism.workload or "all-2way"
@@ -598,7 +614,7 @@ def _explain(
 
     **Privacy.** Any other error's message may quote a cell: it is reported by its type and its place in the code.
     """
-    words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {_place(error)}"
+    words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
     answered = recorder is not None and recorder.answered
     after = "Nothing was spent."
     if handle is not None and answered:
@@ -636,7 +652,7 @@ def dataset_name(data: Any) -> str:
 
 
 def _address(table: Any) -> str | None:
-    """The absolute path or the URL of a table; None for a frame, and for an address that holds a password."""
+    """Return the absolute path or the URL of a table; None for a frame, and for an address with a password."""
     if not isinstance(table, str | PathLike) or holds_password(os.fspath(table)):
         return None
     text = os.fspath(table)
@@ -653,7 +669,7 @@ def _plain(value: Any) -> Any:
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
-    """The settings as plain data in the form that JSON gives back, so lists for tuples."""
+    """Return the settings as plain data as JSON returns them, with lists instead of tuples."""
     settings = mechanism.settings()
     try:
         return dict(json.loads(json.dumps(settings, allow_nan=False)))
@@ -670,15 +686,7 @@ def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
     return settings | ({"workload": public_workload_name(named)} if isinstance(named, str) else {})
 
 
-def _layout(data: Any, schema: Schema) -> dict[str, str]:
-    """The column types to give back: those of a frame; a file's are the declared ones."""
-    return {} if isinstance(data, str | PathLike) or not hasattr(data, "columns") else schema.layout(data)
-
-
-def _frame_of(data: Any) -> Frame:
-    return "spark" if source_kind(data) == "spark" else frame_kind(data)
-
-
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
+    """Return where in the code an error arose, which says nothing about the rows."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"

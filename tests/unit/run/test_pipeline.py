@@ -1,4 +1,4 @@
-"""The road from rows to a release: what is refused for free, what is kept when it fails after an answer."""
+"""Runs from rows to a release: what is refused for free, what is kept when a run fails after an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
-from understudy.run import road
+from understudy.run import pipeline
 from understudy.source import MemorySource
 from understudy.testing.twin import describe_error as everything_told
 
@@ -53,8 +53,8 @@ def test_a_run_leaves_the_release_and_its_entries_in_the_ledger(tmp_path):
 
 def test_every_answer_is_recorded_before_the_next_question_and_nothing_before_the_reservation(tmp_path, monkeypatch):
     """Rows are opened when the budget is reserved; with each answer the ledger has one entry more."""
-    seen, opened = [], road.open_source
-    monkeypatch.setattr(road, "open_source", lambda *given: seen.append(kinds()) or opened(*given))
+    seen, opened = [], pipeline.open_source
+    monkeypatch.setattr(pipeline, "open_source", lambda *given: seen.append(kinds()) or opened(*given))
     original = PrivateTable._draw
     monkeypatch.setattr(PrivateTable, "_draw", lambda *given: seen.append(kinds()) or original(*given))
     run(tmp_path, mechanism="mst", rho=1000, epsilon=None, delta=None)
@@ -127,7 +127,7 @@ def test_declared_rows_are_not_taken_for_those_counted_where_units_are_cut(tmp_p
     release = us.synthesize(frame, schema, dataset="d", **given)
     assert release.receipt.neighbours.replace_one
     assert release.model.total == pytest.approx(50, abs=15)
-    assert release.sample().height == 400
+    assert release.sample().num_rows == 400
 
 
 @pytest.mark.parametrize("mechanism", ["independent", "mst"])
@@ -141,7 +141,7 @@ def test_declared_rows_are_not_taken_for_those_counted_where_rows_are_dropped(me
     assert release.model.total == pytest.approx(100, abs=15)
     answer = release.answer({"a": 0}, confidence=1 - 1e-9)
     assert answer.low <= 100 <= answer.high
-    assert release.sample().height == 400
+    assert release.sample().num_rows == 400
 
 
 def test_a_wrongly_declared_number_of_rows_does_not_lose_what_was_paid_for(tmp_path):
@@ -206,7 +206,7 @@ DOOMED = {
 @pytest.mark.parametrize("case", DOOMED)
 def test_a_doomed_run_is_refused_before_reading_or_spending(case, tmp_path, monkeypatch):
     given, error, words = DOOMED[case]
-    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(pipeline, "open_source", lambda *_: pytest.fail("the table was read"))
     with pytest.raises(error, match=words):
         run(tmp_path, **given)
     assert list(tmp_path.iterdir()) == []
@@ -231,7 +231,7 @@ def test_anything_but_a_domain_is_reported(sizes):
 
 
 def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
-    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(pipeline, "open_source", lambda *_: pytest.fail("the table was read"))
     (tmp_path / "r.release").write_text("kept")
     with pytest.raises(errors.OutputError, match="never overwritten"):
         run(tmp_path)
@@ -243,7 +243,7 @@ def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
 def test_too_little_memory_or_disk_is_refused_before_spending(tmp_path, monkeypatch):
     for name, words in (("check_memory", "memory"), ("check_space", "room")):
         with monkeypatch.context() as patch:
-            patch.setattr(f"understudy.run.road.{name}", _raising(errors.OutputError(words)))
+            patch.setattr(f"understudy.run.pipeline.{name}", _raising(errors.OutputError(words)))
             with pytest.raises(errors.OutputError, match=words):
                 run(tmp_path)
     assert us.Ledger().total("d").runs == 0
@@ -259,14 +259,14 @@ def _raising(error):
 def test_a_ledger_that_cannot_be_written_stops_the_run_unread(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNDERSTUDY_LEDGER", str(tmp_path / "file" / "ledger.db"))
-    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(pipeline, "open_source", lambda *_: pytest.fail("the table was read"))
     with pytest.raises(errors.LedgerError, match="set UNDERSTUDY_LEDGER"):
         run(tmp_path)
 
 
 def test_a_ledger_that_cannot_reserve_stops_the_run_unread_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Ledger, "reserve", _raising(errors.LedgerError("the ledger is full; nothing was read")))
-    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(pipeline, "open_source", lambda *_: pytest.fail("the table was read"))
     with pytest.raises(errors.LedgerError, match="the ledger is full") as caught:
         run(tmp_path)
     assert type(caught.value) is errors.LedgerError
@@ -276,7 +276,7 @@ def test_a_ledger_that_cannot_reserve_stops_the_run_unread_and_leaves_nothing(tm
 def test_a_run_beyond_its_grant_is_refused_unread(tmp_path, monkeypatch):
     Ledger().grant(us.ledger.Grant("d", rho=0.3))
     run(tmp_path, output=None, rho=0.2, epsilon=None, delta=None)
-    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(pipeline, "open_source", lambda *_: pytest.fail("the table was read"))
     with pytest.raises(errors.BudgetExceeded, match=r"'d' would reach rho 0\.4.*Nothing was read"):
         run(tmp_path, rho=0.2, epsilon=None, delta=None)
     assert us.Ledger().total("d").runs == 1
@@ -308,7 +308,7 @@ def test_an_interrupt_right_after_the_reservation_gives_it_back(tmp_path, monkey
 
 def test_a_reservation_that_cannot_be_given_back_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(Ledger, "abandon", _raising(errors.LedgerError("away")))
-    monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
+    monkeypatch.setattr(pipeline, "open_source", _raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as caught:
         run(tmp_path)
     (one,) = Ledger().reservations("d")
@@ -464,13 +464,13 @@ def test_a_full_disk_at_the_end_keeps_everything(tmp_path, monkeypatch):
 
 
 STEPS = {
-    "opening": (road, "open_source"),
+    "opening": (pipeline, "open_source"),
     "answer": (PrivateTable, "_released"),
     "record": (Ledger, "record"),
     "fit": (Independent, "finish"),
     "save": (us.Release, "save"),
     "finish": (Ledger, "finish"),
-    "publish": (road, "publish"),
+    "publish": (pipeline, "publish"),
 }
 
 
@@ -490,7 +490,7 @@ def test_killed_between_any_two_steps_the_run_is_counted_once_and_keeps_its_answ
     given = {"epsilon": 1.0, "delta": 1e-6, "mechanism": "independent", "dataset": "d"}
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, dies)
-        patch.setattr(road, "_explain", lambda error, *_: error)
+        patch.setattr(pipeline, "_explain", lambda error, *_: error)
         with pytest.raises(Killed):
             us.synthesize(tmp_path / "t.csv", SCHEMA, output=tmp_path / "r.release", **given)
     (one,) = Ledger().reservations("d")
@@ -517,7 +517,7 @@ class Killed(BaseException):
 
 def test_a_finished_run_is_made_again_from_its_answers_alone(tmp_path, monkeypatch):
     first = run(tmp_path)
-    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(pipeline, "open_source", lambda *_: pytest.fail("the table was read"))
     again = us.resume(Ledger().reservations("d")[0].run, output=tmp_path / "again.release")
     assert [m.values.tolist() for m in again.measurements] == [m.values.tolist() for m in first.measurements]
     assert again.receipt == first.receipt
@@ -605,8 +605,8 @@ def test_a_receipt_counts_answers_that_this_attempt_did_not_need(tmp_path, monke
 
 def test_a_run_without_its_table_that_was_answered_nothing_says_so(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(road, "open_source", _raising(Killed()))
-        patch.setattr(road, "_explain", lambda error, *_: error)
+        patch.setattr(pipeline, "open_source", _raising(Killed()))
+        patch.setattr(pipeline, "_explain", lambda error, *_: error)
         with pytest.raises(Killed):
             run(tmp_path)
     (one,) = Ledger().reservations("d")
@@ -617,7 +617,7 @@ def test_a_run_without_its_table_that_was_answered_nothing_says_so(tmp_path, mon
 
 def test_nothing_private_is_shown_when_a_run_breaks_after_an_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "of", _raising(ValueError("the cell holds 4711")))
-    with pytest.raises(errors.RunInterrupted, match=r"ValueError at test_road.py:[0-9]+") as caught:
+    with pytest.raises(errors.RunInterrupted, match=r"ValueError at test_pipeline.py:[0-9]+") as caught:
         run(tmp_path)
     assert "4711" not in everything_told(caught.value)
 
@@ -629,29 +629,29 @@ def test_what_is_in_the_ledger_starts_the_run_again_and_holds_no_seed_and_no_row
     assert spec["data"] is None
     assert spec["settings"]["public"] is None
     assert (spec["rho"], spec["rows"], spec["quality"]) == (1.0, 7, 0.05)
-    again = road.RunSpec.from_dict(spec, "d")
+    again = pipeline.RunSpec.from_dict(spec, "d")
     assert again.schema == SCHEMA
-    assert again.to_dict(road.resolve(again).mechanism) == spec
+    assert again.to_dict(pipeline.resolve(again).mechanism) == spec
 
 
 def test_a_password_in_an_address_stays_out_of_the_ledger():
-    spec = road.RunSpec(data="postgresql://me:secret@host/db?table=t", schema=SCHEMA, rho=1.0)
+    spec = pipeline.RunSpec(data="postgresql://me:secret@host/db?table=t", schema=SCHEMA, rho=1.0)
     assert spec.to_dict(Independent())["data"] is None
-    kept = road.RunSpec(data="postgresql://me@host/db?table=t", schema=SCHEMA, rho=1.0)
+    kept = pipeline.RunSpec(data="postgresql://me@host/db?table=t", schema=SCHEMA, rho=1.0)
     assert kept.to_dict(Independent())["data"] == "postgresql://me@host/db?table=t"
 
 
 def test_errors_before_spending_are_themselves_and_unforeseen_ones_tell_no_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(road, "open_source", _raising(errors.SchemaError("column 'a' is not in the table")))
+    monkeypatch.setattr(pipeline, "open_source", _raising(errors.SchemaError("column 'a' is not in the table")))
     with pytest.raises(errors.SchemaError, match="column 'a'"):
         run(tmp_path)
-    monkeypatch.setattr(road, "open_source", _raising(ValueError("cell 'secret'")))
-    with pytest.raises(errors.InternalError, match=r"ValueError at test_road.py:[0-9]+.; nothing was spent") as caught:
+    monkeypatch.setattr(pipeline, "open_source", _raising(ValueError("cell 'secret'")))
+    with pytest.raises(errors.InternalError, match=r"at test_pipeline.py:[0-9]+.; nothing was spent") as caught:
         run(tmp_path)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     for step in ("open_source", "resolve", "_reserve"):
-        monkeypatch.setattr(road, step, _raising(KeyboardInterrupt()))
+        monkeypatch.setattr(pipeline, step, _raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt) as caught:
             run(tmp_path)
         assert caught.value.__notes__ == ["Nothing was spent."]

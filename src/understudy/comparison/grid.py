@@ -1,0 +1,970 @@
+"""The grid: mechanisms x budgets x workloads x runs on one or more tables, each run in a worker process.
+
+A worker is a Python process that is sent a table once and then one cell of the grid after the other, as JSON over its
+standard input; it answers with the scores. A cell that passes a limit ends its worker and nothing else. Every answer
+is appended to the record, one line each, before the next cell starts: a grid that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import product
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psutil
+import pyarrow as pa
+
+from understudy.accounting import Budget
+from understudy.accounting.exact import upwards
+from understudy.arguments import as_flag, as_mapping, as_names, as_path, as_progress, as_whole
+from understudy.errors import BudgetExceeded, OutputError, SettingError, UnderstudyError
+from understudy.files import OWNER_ONLY, write_atomically, write_text
+from understudy.ledger import Ledger, RunHandle
+from understudy.ledger.spending import Reservation, add_up
+from understudy.mechanism.registry import AUTO, make_mechanism, mechanism_classes, setting_names
+from understudy.metric import Rows
+from understudy.metric.registry import average, choose_metrics, get_metric, measure, read_settings
+from understudy.progress import Progress, Step, silent
+from understudy.run.pipeline import COMPARISON, RunSpec, dataset_name, make_uncharged, place_of, resolve
+from understudy.schema import Schema, frame_kind
+from understudy.schema.custodian import mark_path
+from understudy.schema.frames import to_arrow_columns, to_frame
+from understudy.source.read import collect_table
+from understudy.source.temp import PrivateFolder
+from understudy.svg import Chart
+from understudy.workload import Workload
+from understudy.yaml_json import is_yaml_or_json, read_json, read_yaml
+
+DONE = "done"
+"""The outcome of a run that gave all of its scores."""
+
+KEPT = ("model", "norm", "share", "part", "error", "error rate", "setting")
+"""Kinds of parts that are kept beside a score; other kinds have a part for each marginal, column or group."""
+
+_LOOK, _TELL = 0.05, 0.5  # seconds between two looks at the workers, and between two reports of progress
+_ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
+)
+
+
+# -- What is compared.
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the grid.
+
+    Attributes:
+        data: whatever `synthesize` takes; the rows are read once and sent to the workers.
+        schema: what is public about its columns.
+        workloads: its own workloads, where those of the grid do not fit.
+    """
+
+    data: Any
+    schema: Schema
+    workloads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid; its values identify it in the record."""
+
+    table: str
+    workload: str
+    mechanism: str
+    epsilon: float
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Everything that is compared.
+
+    Attributes:
+        tables: by name.
+        mechanisms: by label, the mechanism and its settings as text: ``mst``, ``mst:paper``, ``aim:max_mib=4``.
+        epsilons: the budgets.
+        delta: beside every epsilon.
+        workloads: which marginals matter: told to mechanisms that take a workload, and what errors are measured on.
+        metrics: the metrics.
+        settings: settings by metric.
+        runs: how often each mechanism runs in each case.
+        sets: how many synthetic tables each release gives; scores are averaged over them.
+        seed: for synthetic rows and metrics. Noise is never seeded.
+        public: whether the custodian declares all tables public.
+        seconds: the most seconds that a cell may take.
+        memory_mib: the most memory that a cell may take.
+    """
+
+    tables: Mapping[str, Table]
+    mechanisms: Mapping[str, str]
+    epsilons: tuple[float, ...] = (1.0,)
+    delta: float = 1e-9
+    workloads: tuple[str, ...] = ("all-3way",)
+    metrics: tuple[str, ...] = ("workload_error",)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    runs: int = 1
+    sets: int = 1
+    seed: int = 0
+    public: bool = False
+    seconds: float | None = None
+    memory_mib: float | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything does.
+
+        Raises:
+            InputError: naming the option.
+        """
+        for text in self.mechanisms.values():
+            name, paper, given = parse_mechanism(text)
+            if name != AUTO or paper or given:
+                make_mechanism(name, paper=paper, **given)
+        for name in choose_metrics(list(self.metrics), self.settings):
+            read_settings(get_metric(name), self.settings.get(name, {}))
+        for epsilon in self.epsilons:
+            Budget.of(epsilon=epsilon, delta=self.delta)
+        for table in self.tables.values():
+            table.schema.require_reviewed()
+            for workload in table.workloads or self.workloads:
+                if not table.schema.open:
+                    Workload.parse(workload, table.schema.domain)
+        as_whole("runs", self.runs, least=1)
+        as_whole("sets", self.sets, least=1)
+
+    def cells(self) -> list[Cell]:
+        """Every run: the first of each case before the second of any, so that an early look shows the whole grid."""
+        return [
+            Cell(name, workload, mechanism, epsilon, run)
+            for run, (name, table) in product(range(self.runs), self.tables.items())
+            for workload in table.workloads or self.workloads
+            for epsilon, mechanism in product(self.epsilons, self.mechanisms.values())
+        ]
+
+    def spec(self, cell: Cell, data: Any = None) -> RunSpec:
+        """The run of a cell."""
+        name, paper, given = parse_mechanism(cell.mechanism)
+        if "workload" in setting_names(mechanism_classes().get(name)):
+            given = {"workload": cell.workload} | given
+        budget: Any = {"epsilon": cell.epsilon, "delta": self.delta}
+        schema = self.tables[cell.table].schema
+        return RunSpec(data=data, schema=schema, mechanism=name, paper=paper, settings=given, **budget)
+
+    def scoring(self, cell: Cell) -> dict[str, Any]:
+        """What a worker is told about scores."""
+        given = {name: dict(self.settings.get(name, {})) for name in self.metrics}
+        own = given.get("workload_error", {})
+        if "workload_error" in given and not {"workload", "cliques", "ways"} & set(own):
+            own["workload"] = cell.workload
+        return {"metrics": list(given.items()), "sets": self.sets, "seed": self.seed, "run": cell.run}
+
+    def shared(self) -> dict[str, Any]:
+        """What all runs in a folder have in common, so that their scores can be compared."""
+        said: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
+        said |= {"metrics": self.metrics, "settings": self.settings}
+        schemas = {f"schema {name}": _digest(table.schema.to_dict()) for name, table in self.tables.items()}
+        found: dict[str, Any] = read_json(_json(said | schemas))
+        return found
+
+
+def parse_mechanism(text: str) -> tuple[str, bool, dict[str, Any]]:
+    """Parse a mechanism of the grid: its name, whether it runs as published, and its settings.
+
+    >>> parse_mechanism("aim:paper:workload=target:age:max_mib=4")
+    ('aim', True, {'workload': 'target:age', 'max_mib': 4})
+
+    Raises:
+        SettingError: for what is not written so.
+    """
+    name, *rest = text.split(":")
+    paper, given = False, list[str]()
+    for part in rest:
+        if part == "paper" and not given:
+            paper = True
+        elif "=" in part:
+            given.append(part)
+        elif given:  # a colon within a value
+            given[-1] += f":{part}"
+        else:
+            raise SettingError(f"mechanisms: write NAME, NAME:paper or NAME:SETTING=VALUE; {text!r} is none of these")
+    return name, paper, {setting: read_yaml(value) for setting, _, value in (part.partition("=") for part in given)}
+
+
+_STUDY = ("tables", "mechanisms", "epsilons", "delta", "workloads", "metrics", "settings", "runs", "sets", "seed",
+          "public", "seconds", "memory_mib")  # fmt: skip
+
+
+def load_study(path: Path, folder: Path | None = None) -> Study:
+    """Load a study from a YAML file.
+
+    ```yaml
+    tables:
+      adult: {data: adult.csv.gz, domain: adult-domain.json}   # or schema: adult.schema.yaml; columns: [a, b]
+    public: true
+    mechanisms: [mst, "mst:paper", "aim:max_mib=4"]            # or {label: mechanism}
+    epsilons: [0.1, 1, 10]
+    workloads: [all-3way]
+    metrics: [workload_error]
+    runs: 5
+    ```
+
+    Args:
+        path: the file.
+        folder: where its tables are; by default beside it.
+
+    Raises:
+        SettingError: naming the key that is wrong.
+    """
+    try:
+        content = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, ValueError):
+        raise SettingError(f"the study {path} cannot be read; give a YAML file") from None
+    content = as_mapping("study", content, example="{tables: ..., mechanisms: [mst]}")
+    for key in content:
+        if key not in _STUDY:
+            raise SettingError(f"the study {path.name} has no key {key!r}; the keys are {', '.join(_STUDY)}")
+    tables = as_mapping("tables", content.pop("tables", {}), example="{adult: {data: adult.csv, schema: adult.yaml}}")
+    near = path.parent if folder is None else folder
+    return make_study(
+        tables={str(name): _load_table(str(name), near, said) for name, said in tables.items()}, **content
+    )
+
+
+_TABLE = ("data", "schema", "domain", "columns", "workloads")
+
+
+def _load_table(name: str, folder: Path, said: Any) -> Table:
+    said = as_mapping(f"tables.{name}", said, example="{data: adult.csv, schema: adult.schema.yaml}")
+    if unknown := set(said) - set(_TABLE):
+        raise SettingError(f"tables.{name} has no key {min(unknown)!r}; the keys are {', '.join(_TABLE)}")
+    if "data" not in said or ("schema" in said) == ("domain" in said):
+        raise SettingError(f"tables.{name}: give data, and either schema or domain (a JSON file of sizes by column)")
+    if "schema" in said:
+        schema = Schema.load(folder / as_path(f"tables.{name}.schema", said["schema"]))
+    else:
+        try:
+            sizes = dict(read_json((folder / said["domain"]).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise SettingError(f"tables.{name}.domain: {said['domain']} cannot be read in {folder}") from None
+        chosen = as_names(f"tables.{name}.columns", said.get("columns", list(sizes)))
+        if lacking := set(chosen) - set(sizes):
+            raise SettingError(f"tables.{name}.columns: the domain has no column {min(lacking)!r}")
+        schema = Schema.from_domain({column: sizes[column] for column in chosen})
+    own = tuple(as_names(f"tables.{name}.workloads", said.get("workloads", ())))
+    return Table(str(folder / said["data"]), schema, own)
+
+
+def make_study(**given: Any) -> Study:
+    """Make a study from plain values: lists, single values for lists of one, mechanisms with or without labels.
+
+    Raises:
+        SettingError: naming the value that is wrong.
+    """
+    said = {name: value for name, value in given.items() if value is not None}
+    mechanisms = said.get("mechanisms", "auto")
+    if not isinstance(mechanisms, Mapping):
+        mechanisms = {text: text for text in as_names("mechanisms", mechanisms)}
+    for name in ("workloads", "metrics"):
+        if name in said:
+            said[name] = tuple(as_names(name, said[name]))
+    if "epsilons" in said:
+        several = said["epsilons"] if isinstance(said["epsilons"], list | tuple) else [said["epsilons"]]
+        try:
+            said["epsilons"] = tuple(float(epsilon) for epsilon in several)
+        except (TypeError, ValueError):
+            raise SettingError("epsilons: give numbers, such as [0.1, 1, 10]") from None
+    for name in ("seconds", "memory_mib"):
+        if name in said and not (isinstance(said[name], int | float) and said[name] > 0):
+            raise SettingError(f"{name} must be a positive number")
+    if "public" in said:
+        as_flag("public", said["public"])
+    labels = {str(label): str(text) for label, text in mechanisms.items()}
+    if not labels or not said.get("tables"):
+        raise SettingError("a comparison needs at least one table and one mechanism")
+    return Study(**said | {"mechanisms": labels})
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content, sort_keys=True, default=list).encode()
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(_json(content)).hexdigest()
+
+
+# -- The comparison.
+
+
+def compare(
+    data: Any,
+    schema: Schema | str | PathLike[str] | None = None,
+    *,
+    mechanisms: Sequence[str] | Mapping[str, str] | None = None,
+    epsilons: float | Sequence[float] | None = None,
+    delta: float | None = None,
+    workload: str | Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    runs: int | None = None,
+    sets: int | None = None,
+    tables: Sequence[str] | None = None,
+    folder: str | PathLike[str] | None = None,
+    output: str | PathLike[str] | None = None,
+    public: bool | None = None,
+    epsilon_total: float | None = None,
+    seconds: float | None = None,
+    memory_mib: float | None = None,
+    jobs: int | None = None,
+    seed: int | None = None,
+    dataset: str | None = None,
+    ledger: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run mechanisms side by side: every mechanism with every budget, several times, scored by metrics.
+
+    Args:
+        data: the table, whatever `synthesize` takes; or the path of a study, a .yaml file that states the grid. The
+            rows are brought into memory. Arguments given beside a study win over it.
+        schema: what is public about the columns, or the path of its file; not with a study.
+        mechanisms: names, with settings as in ``"aim:max_mib=4"`` and ``"mst:paper"`` for the published variant; or a
+            mapping from labels to these. Labels of a study choose among its mechanisms. By default "auto".
+        epsilons: the budgets; 1 by default.
+        delta: beside every epsilon; 1e-9 by default.
+        workload: which marginals matter, "all-3way" by default. Mechanisms that take a workload are told it.
+        metrics: names of metrics; "workload_error" by default.
+        settings: settings by metric, ``{"mgd": {"tolerance": 5}}``.
+        runs: how often each case is repeated; once by default.
+        sets: how many synthetic tables each release gives; scores are averaged over them.
+        tables: which tables of a study.
+        folder: where the tables of a study are; by default beside it.
+        output: a folder for the record, the results and the page. The same call continues what is there.
+        public: whether you declare the tables public: nothing is then charged.
+        epsilon_total: for a table that is not public, the epsilon that you agree to spend on the whole grid. The
+            grid's exact cost is reserved in the ledger before anything runs; it is refused if it is more.
+        seconds: the most seconds that one run, with its scores, may take.
+        memory_mib: the most memory that one run may take.
+        jobs: how many processes; by default one for each core.
+        seed: for synthetic rows and metrics; private noise cannot be seeded.
+        dataset: the dataset's name in the ledger, as for `synthesize`.
+        ledger: as for `synthesize`.
+        progress: called with each `Step`.
+
+    Returns:
+        A `Comparison`: `frame`, `plot()`, `page()`.
+
+    **Privacy.** Scores are computed from real rows: for the custodian only, unless the table is public. The synthetic
+    tables are not kept. On a table that is not public every run is charged, also one that failed or was stopped; a run
+    that was interrupted is not repeated.
+
+    Raises:
+        InputError: the table, the schema or a setting cannot be used. Nothing was spent.
+        BudgetExceeded: the grid costs more than `epsilon_total`, or than a grant of the ledger. Nothing was read.
+        OutputError: the folder holds another comparison, or cannot be written.
+    """
+    said: dict[str, Any] = {"mechanisms": mechanisms, "epsilons": epsilons, "delta": delta, "metrics": metrics}
+    said |= {"workloads": workload, "settings": settings, "runs": runs, "sets": sets, "public": public, "seed": seed}
+    said |= {"seconds": seconds, "memory_mib": memory_mib}
+    if isinstance(data, str | PathLike) and is_yaml_or_json(os.fspath(data)):
+        if schema is not None:
+            raise SettingError("schema: a study names the schemas of its tables; leave the option out")
+        study = load_study(Path(data), None if folder is None else as_path("folder", folder))
+        chosen = _choose_tables(study, tables) | ({} if workload is None else {"workloads": workload})
+        if workload is not None:
+            chosen["tables"] = {name: Table(one.data, one.schema) for name, one in chosen["tables"].items()}
+        known = {name: getattr(study, name) for name in _STUDY}
+        if mechanisms is not None and not isinstance(mechanisms, Mapping):
+            said["mechanisms"] = {name: study.mechanisms.get(name, name) for name in as_names("mechanisms", mechanisms)}
+        study = make_study(**known | {name: value for name, value in said.items() if value is not None} | chosen)
+    else:
+        if schema is None:
+            raise SettingError("schema is missing: give what is public about the columns (--schema)")
+        if tables is not None or folder is not None:
+            raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
+        described = schema if isinstance(schema, Schema) else Schema.load(schema)
+        study = make_study(tables={dataset_name(data): Table(data, described)}, **said)
+    study.check()
+    with ExitStack() as stack:
+        home = stack.enter_context(closing(PrivateFolder())).path if output is None else as_path("output", output)
+        record = stack.enter_context(_Record(home, study))
+        book = Ledger(ledger)
+        handles = [] if study.public else _pay(study, record, book, epsilon_total, dataset)
+        run_cells(study, record, jobs=as_whole("jobs", jobs or _cores(), least=1), progress=as_progress(progress))
+        for handle in handles:
+            if not all(cell in record.scored for cell in record.reserved[handle.run]):
+                continue  # another call reserved more than this one runs
+            book.finish(handle, {"release": None, "facts": {"comparison": str(home.absolute())}})
+        found = Comparison(record.results(), study, frame_kind(data))
+        if output is not None:
+            found.save(home)
+    return found
+
+
+def _choose_tables(study: Study, names: Sequence[str] | None) -> dict[str, Any]:
+    wanted = list(study.tables) if names is None else as_names("tables", names)
+    for name in wanted:
+        if name not in study.tables:
+            raise SettingError(f"tables: the study has no table {name!r}; it has {', '.join(study.tables)}")
+    return {"tables": {name: study.tables[name] for name in wanted}}
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The scores of a grid.
+
+    Attributes:
+        results: an arrow table, a line for each score and part: table, workload, mechanism (its label), epsilon, delta,
+            run, metric, part, value, better, seconds (of processor time, fit and sampling), scoring_seconds, peak_mib,
+            outcome.
+        study: what was compared.
+        kind: which kind of frame `frame` is.
+
+    **Privacy.** For the custodian only, unless the tables are public.
+    """
+
+    results: pa.Table
+    study: Study
+    kind: Any = "arrow"
+
+    @property
+    def frame(self) -> Any:
+        """The results as a frame of the kind that was compared."""
+        return to_frame(self.results, self.kind)
+
+    def plot(self, metric: str | None = None, table: str | None = None) -> Chart:
+        """Draw a metric against epsilon: means over the runs, with bars from the least to the largest.
+
+        Args:
+            metric: by default the first.
+            table: by default the first.
+        """
+        from understudy.comparison.page import draw_scores
+
+        return draw_scores(self, metric or self.study.metrics[0], table or next(iter(self.study.tables)))
+
+    def page(self) -> str:
+        """Render the comparison as one HTML page."""
+        from understudy.comparison.page import comparison_page
+
+        return comparison_page(self)
+
+    def save(self, folder: str | PathLike[str]) -> list[Path]:
+        """Write results.parquet, results.csv and comparison.html into a folder; *.custodian-only.* unless public."""
+        import pyarrow.csv as csv
+        import pyarrow.parquet as parquet
+
+        home, private = Path(folder), not self.study.public
+        paths = [_place(home / name, self.study) for name in ("results.parquet", "results.csv", "comparison.html")]
+        with write_atomically(paths[0], private=private) as file:
+            parquet.write_table(self.results, file)
+        with write_atomically(paths[1], private=private) as file:
+            csv.write_csv(self.results, file)
+        write_text(self.page(), paths[2], private=private)
+        return paths
+
+    def _repr_html_(self) -> str:
+        from understudy.comparison.page import score_table
+
+        return f"{self.plot().svg}{score_table(self)}"
+
+
+def _place(path: Path, study: Study) -> Path:
+    return path if study.public else mark_path(path)
+
+
+# -- The record, and what the ledger knows of it.
+
+
+class _Record:
+    """An append-only file of what was reserved, started and scored; one JSON object a line.
+
+    **Privacy.** Scores are computed from real rows: the file is marked and its owner's alone, unless tables are public.
+    """
+
+    def __init__(self, home: Path, study: Study) -> None:
+        self.path, self.study = _place(home / "record.jsonl", study), study
+        self.scored: dict[Cell, dict[str, Any]] = {}
+        self.started: set[Cell] = set()
+        self.reserved: dict[str, list[Cell]] = {}
+        self._shared: dict[str, Any] = {}
+        self._file: BinaryIO | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Record:
+        for line in self._lines():
+            self._shared |= line.get("shared", {})
+            if "reserved" in line:
+                self.reserved[line["reserved"]] = [Cell(*cell) for cell in line["cells"]]
+            if "started" in line:
+                self.started.add(Cell(*line["started"]))
+            if "cell" in line:
+                self.scored[Cell(*line["cell"])] = line
+        for name, value in self.study.shared().items():
+            if self._shared.get(name, value) != value:
+                raise OutputError(
+                    f"{self.path.parent} holds a comparison with another value of {name}; choose another folder"
+                )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        """Every complete line; the last one may have been cut when the process was killed."""
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError:
+            raise OutputError(f"{self.path} cannot be read; choose another folder") from None
+        for line in text.split(b"\n")[:-1]:
+            with suppress(ValueError):
+                yield dict(read_json(line))
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a line; the first one of a new file is preceded by what all runs share."""
+        with self._lock:
+            try:
+                if self._file is None:
+                    self._open()
+                assert self._file is not None  # noqa: S101 - opened above
+                self._file.write(_json(line) + b"\n")
+                self._file.flush()
+            except OSError as error:
+                raise OutputError(f"{self.path} cannot be written ({error.strerror}); choose another folder") from None
+        if "cell" in line:
+            self.scored[Cell(*line["cell"])] = dict(line)
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        self._file = os.fdopen(os.open(self.path, flags, 0o666 if self.study.public else OWNER_ONLY), "a+b")
+        shared = self.study.shared()
+        if self._file.tell() and shared.items() <= self._shared.items():
+            self._file.write(b"\n")  # ends a line that was cut
+        else:
+            self._file.write(b"\n" * bool(self._file.tell()) + _json({"shared": shared}) + b"\n")
+
+    def missing(self) -> list[Cell]:
+        """The cells that are still to be run. Of a private table, one that was interrupted is spent."""
+        todo = [cell for cell in self.study.cells() if cell not in self.scored]
+        if self.study.public:
+            return todo
+        for cell in todo:
+            if cell in self.started:
+                self.append(_line(cell, "interrupted: what it cost is spent"))
+        return [cell for cell in todo if cell not in self.started]
+
+    def results(self) -> pa.Table:
+        """Everything on record as a tidy table."""
+        labels = {text: label for label, text in self.study.mechanisms.items()}
+        lines = []
+        places = {name: place for place, name in enumerate([*self.study.tables, *self.study.mechanisms.values()])}
+        last = len(places)
+
+        def order(cell: Cell) -> tuple[Any, ...]:
+            known = places.get(cell.table, last), places.get(cell.mechanism, last)
+            return known[0], cell.table, cell.workload, cell.epsilon, known[1], cell.mechanism, cell.run
+
+        for cell in sorted(self.scored, key=order):
+            line = self.scored[cell]
+            same = vars(cell) | {
+                "mechanism": labels.get(cell.mechanism, line.get("label", cell.mechanism)),
+                "delta": self.study.delta,
+            }
+            same |= {name: line[name] for name in ("seconds", "scoring_seconds", "peak_mib", "outcome")}
+            blank = {"part": "", "value": None, "better": None}
+            scores = line["scores"] or [{"metric": name} for name in self.study.metrics]
+            lines += [same | blank | score for score in scores]
+        columns = {name: pa.array([line[name] for line in lines], kind) for name, kind in _COLUMNS.items()}
+        return pa.table(columns)
+
+
+_COLUMNS = {
+    **dict.fromkeys(("table", "workload", "mechanism"), pa.string()), "epsilon": pa.float64(), "delta": pa.float64(),
+    "run": pa.int64(), "metric": pa.string(), "part": pa.string(), "value": pa.float64(), "better": pa.string(),
+    "seconds": pa.float64(), "scoring_seconds": pa.float64(), "peak_mib": pa.float64(), "outcome": pa.string(),
+}  # fmt: skip
+
+
+def _line(cell: Cell, outcome: str, **rest: Any) -> dict[str, Any]:
+    blank: dict[str, Any] = {"seconds": None, "scoring_seconds": None, "peak_mib": None, "scores": []}
+    return {"cell": list(vars(cell).values()), "outcome": outcome} | blank | rest
+
+
+def _pay(
+    study: Study, record: _Record, ledger: Ledger, epsilon_total: float | None, dataset: str | None
+) -> list[RunHandle]:
+    """Reserve what cells cost that no earlier call reserved; the runs of the ledger that this one is to finish.
+
+    **Privacy.** All budgets of a reservation are fixed in advance, so the smaller of two sums holds: of rho, converted
+    once, and of epsilon. A cell that cannot run with its settings costs nothing. The reservation is in the ledger, and
+    cannot be cancelled any more, before a worker starts.
+    """
+    if len(study.tables) > 1:
+        raise SettingError(
+            "a study of several tables needs public tables (--public); compare a private table by itself"
+        )
+    (table,) = study.tables.values()
+    if table.schema.open:
+        name = table.schema.open[0].name
+        raise SettingError(f"a private table is compared with a declared schema; column {name!r} is left to discovery")
+    known = {cell for cells in record.reserved.values() for cell in cells}
+    new = [cell for cell in study.cells() if cell not in known]
+    runs: list[str] = [run for run in record.reserved if ledger.find(run).finished is None]
+    if new:
+        runs.append(_reserve(study, new, record, ledger, epsilon_total, dataset))
+    handles = [ledger.take(run) for run in runs]
+    for handle in handles:
+        if not handle.answered:  # from here on it cannot be cancelled
+            ledger.record(handle, {"charges": [], COMPARISON: len(study.cells())}, None)
+    return handles
+
+
+def _reserve(
+    study: Study,
+    cells: Sequence[Cell],
+    record: _Record,
+    ledger: Ledger,
+    epsilon_total: float | None,
+    dataset: str | None,
+) -> str:
+    """Reserve the budgets of all these cells together; returns the run's identifier."""
+    (table,) = study.tables.values()
+    runs = []
+    for cell in cells:
+        with suppress(UnderstudyError):  # it becomes a line of the results that says why
+            runs.append(resolve(study.spec(cell)))
+    unit, time_ = runs[0].neighbours.describe() if runs else "", datetime.now(UTC)
+    total = add_up([Reservation("", "", run.budget, unit, time_, time_, "") for run in runs])
+    if total.epsilon is None or total.delta is None:
+        raise SettingError(
+            "no mechanism of the grid can run on this table; `understudy mechanisms` lists what each needs"
+        )
+    cost = f"{len(runs)} runs cost epsilon {upwards(total.epsilon)} at delta {upwards(total.delta)} together"
+    if epsilon_total is None:
+        raise SettingError(
+            f"the table is not declared public: {cost}. Agree to that with --epsilon-total {upwards(total.epsilon)} "
+            "(`epsilon_total`), compare less, or declare the table public with --public. Nothing was read"
+        )
+    if total.epsilon > float(epsilon_total):
+        raise BudgetExceeded(f"{cost}, more than the epsilon_total of {epsilon_total:g}. Nothing was read")
+    pure = all(run.budget.pure for run in runs)
+    exact = Fraction(total.rho), Fraction(total.epsilon), Fraction(total.delta)
+    said = [list(vars(cell).values()) for cell in cells]
+    budget = Budget("pure" if pure else "zcdp", *exact)
+    handle = ledger.reserve(dataset or dataset_name(table.data), budget, unit=unit, spec={COMPARISON: said})
+    record.append({"reserved": handle.run, "cells": said})
+    record.reserved[handle.run] = list(cells)
+    return handle.run
+
+
+# -- The workers.
+
+
+class _Worker:
+    """A process that runs one cell after the other."""
+
+    def __init__(self, study: Study, tables: Mapping[str, bytes]) -> None:
+        self.study, self.tables = study, tables
+        self.cell: Cell | None = None
+        self.stopped: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun, self._sent = 0.0, ""
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        """Run a cell and return its line of the record, whatever happens to the process."""
+        self.stopped = None
+        try:
+            process = self._start()
+            self._begun, self.cell = time.monotonic(), cell
+            answer = self._ask(process, cell)
+        except (OSError, ValueError):
+            answer = None
+        wall, self.cell = time.monotonic() - self._begun, None
+        if answer is None:
+            self.end()
+            return _line(cell, self.stopped or "failed: the process ended, perhaps for want of memory", seconds=wall)
+        late = self._passed(wall, answer["peak_mib"])
+        return _line(cell, **answer) if late is None else _line(cell, late, seconds=wall, peak_mib=answer["peak_mib"])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            paths = os.pathsep.join(path for path in sys.path if path)
+            command = [sys.executable, "-c", "from understudy.comparison.grid import serve; serve()"]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # a message of a library may quote a cell
+                env=os.environ | _ONE_THREAD | {"PYTHONPATH": paths},
+            )
+            self._sent = ""
+            if self._process.stdout is None or self._process.stdout.readline() != _READY:
+                raise OSError("the worker did not start")
+        return self._process
+
+    def _ask(self, process: subprocess.Popen[bytes], cell: Cell) -> dict[str, Any] | None:
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
+        spec = self.study.spec(cell)
+        said: dict[str, Any] = {"run": {name: getattr(spec, name) for name in _TOLD}, "score": self.study.scoring(cell)}
+        table = b""
+        if self._sent != cell.table:
+            table = self.tables[cell.table]
+            said["schema"] = spec.schema.to_dict()
+        message = _json(said)
+        process.stdin.write(b"%d %d\n" % (len(message), len(table)) + message)
+        process.stdin.write(table)
+        process.stdin.flush()
+        self._sent = cell.table
+        line = process.stdout.readline()
+        return dict(read_json(line)) if line.endswith(b"\n") else None
+
+    def check(self) -> None:
+        """End the process if its cell has passed a limit."""
+        process = self._process
+        if self.cell is None or process is None or self.stopped is not None:
+            return
+        used = 0.0
+        if self.study.memory_mib is not None:
+            with suppress(psutil.Error):
+                used = psutil.Process(process.pid).memory_info().rss / 2**20
+        self.stopped = self._passed(time.monotonic() - self._begun, used)
+        if self.stopped is not None:
+            process.kill()
+
+    def _passed(self, seconds: float, memory_mib: float) -> str | None:
+        """Which limit was passed, in words."""
+        if self.study.seconds is not None and seconds > self.study.seconds:
+            return f"stopped: more than {self.study.seconds:g} s"
+        if self.study.memory_mib is not None and memory_mib > self.study.memory_mib:
+            return f"stopped: more than {self.study.memory_mib:g} MiB"
+        return None
+
+    def end(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+_READY = b"ready\n"
+_TOLD = ("epsilon", "delta", "mechanism", "paper", "settings")
+
+
+def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -> None:
+    """Run the cells that are missing in worker processes, and record each; a failure is a line of the record."""
+    todo = record.missing()
+    if not todo:
+        return
+    progress(Step("read", None, "the tables"))
+    names = dict.fromkeys(cell.table for cell in todo)
+    tables = {
+        name: _to_bytes(collect_table(study.tables[name].data, study.tables[name].schema), study.tables[name].schema)
+        for name in names
+    }
+    clock, labels = _Clock(len(todo), jobs), {text: label for label, text in study.mechanisms.items()}
+    waiting, errors, lock = list(reversed(todo)), list[BaseException](), threading.Lock()
+
+    def work(worker: _Worker) -> None:
+        try:
+            while waiting and not errors:
+                with lock:
+                    if not waiting:
+                        return
+                    cell = waiting.pop()
+                if not study.public:
+                    record.append({"started": list(vars(cell).values())})
+                begun = time.monotonic()
+                record.append(worker.run(cell) | {"label": labels[cell.mechanism]})
+                clock.done(cell, time.monotonic() - begun)
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [_Worker(study, tables) for _ in range(min(jobs, len(todo)))]
+    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(_LOOK)
+            for worker in workers:
+                worker.check()
+            if progress is not silent and clock.is_due():
+                with lock:
+                    progress(clock.step(waiting, [worker.cell for worker in workers if worker.cell is not None]))
+    finally:
+        waiting.clear()
+        for worker in workers:
+            worker.end()
+    if errors:
+        raise errors[0]
+
+
+def _to_bytes(frame: Any, schema: Schema) -> bytes:
+    """The columns that a run needs, in arrow's format; the mark of text that no reader guessed stays."""
+    if isinstance(frame, pa.Table):
+        table = frame.select([name for name in schema.needs if name in frame.column_names])
+    else:
+        table = pa.table(to_arrow_columns(frame, schema.needs, schema.dialect.decimal)[0])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+class _Clock:
+    """An estimate of the time left, from the cells of the same table and mechanism."""
+
+    def __init__(self, cells: int, jobs: int) -> None:
+        self._cells, self._jobs = cells, jobs
+        self._times: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._told = 0.0
+
+    def is_due(self) -> bool:
+        """Whether it is time to report again."""
+        if time.monotonic() - self._told < _TELL:
+            return False
+        self._told = time.monotonic()
+        return True
+
+    def done(self, cell: Cell, seconds: float) -> None:
+        self._times[cell.table, cell.mechanism].append(seconds)
+
+    def step(self, waiting: Sequence[Cell], running: Sequence[Cell]) -> Step:
+        times = dict(self._times)
+        every = [seconds for some in times.values() for seconds in some]
+        if not every:
+            return Step("compare", 0.0, f"{self._cells} runs")
+        mean = sum(every) / len(every)
+        left = 0.0
+        for cell, part in [*((cell, 1.0) for cell in waiting), *((cell, 0.5) for cell in running)]:
+            same = times.get((cell.table, cell.mechanism))
+            left += part * (sum(same) / len(same) if same else mean)
+        words = f"{len(every)} of {self._cells} runs, about {_duration(left / self._jobs)} left"
+        return Step("compare", len(every) / self._cells, words)
+
+
+def _duration(seconds: float) -> str:
+    """A duration in words: 40 s, 12 min, 3.5 h.
+
+    >>> _duration(40), _duration(720), _duration(12600)
+    ('40 s', '12 min', '3.5 h')
+    """
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+# -- Inside a worker.
+
+
+def serve() -> None:
+    """Answer cells on the standard input until it ends; nothing but answers is written to the standard output."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    pa.set_cpu_count(1)
+    answers.write(_READY)
+    answers.flush()
+    table = None
+    while header := sys.stdin.buffer.readline():
+        sizes = [int(size) for size in header.split()]
+        said = read_json(sys.stdin.buffer.read(sizes[0]))
+        if sizes[1]:
+            schema = Schema.from_dict(said["schema"])
+            table = _Loaded(pa.ipc.open_stream(sys.stdin.buffer.read(sizes[1])).read_all(), schema)
+        answers.write(_json(_run_cell(table, said)) + b"\n")
+        answers.flush()
+
+
+class _Loaded:
+    """A table in a worker: its rows, coded once where discovery leaves nothing open."""
+
+    def __init__(self, frame: Any, schema: Schema) -> None:
+        self.frame, self.schema = frame, schema
+        self._real: Rows | None = None
+
+    def real(self, schema: Schema) -> Rows:
+        """The real rows, coded by the schema of a release."""
+        if self._real is None or self.schema.open:
+            self._real = Rows.of(self.frame, schema, what="real table")
+        return self._real
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it was killed."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Run and score a cell; an error is its outcome, in words that hold nothing of the rows."""
+    _forget_peak()
+    score, begun = said["score"], time.process_time()
+    try:
+        release = make_uncharged(RunSpec(data=table.frame, schema=table.schema, **said["run"]))
+        schema, real = release.schema, table.real(release.schema)
+        seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
+        made = [Rows.of(release.sample(seed=seed), schema, what="synthetic table") for seed in seeds]
+    except Exception as error:
+        return {"outcome": f"failed: {_words(error)}", "seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
+    spent = {"seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
+    scored, scores = time.process_time(), list[dict[str, Any]]()
+    for name, settings in score["metrics"]:
+        try:
+            each = [measure(real, one, schema, [name], {name: settings}, seed=score["seed"])[0] for one in made]
+        except Exception as error:
+            scores.append({"metric": name, "outcome": f"failed: {_words(error)}"})
+            continue
+        found = average(each)
+        parts = [part for part in found.parts if part.kind in KEPT]
+        scores.append({"metric": name, "part": "", "value": found.value, "better": found.better})
+        scores += [{"metric": name, "part": p.name, "value": p.value, "better": found.better} for p in parts]
+    return {"outcome": DONE, "scores": scores, "scoring_seconds": time.process_time() - scored, **spent}
+
+
+def _seed(parts: Sequence[int]) -> int:
+    return int.from_bytes(hashlib.sha256(_json(list(parts))).digest()[:4], "little")
+
+
+def _words(error: Exception) -> str:
+    """An error of ours in its own words; any other may quote a cell, so only its type and place."""
+    return str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
+
+
+def _forget_peak() -> None:
+    """Start to measure peak memory afresh, where the system can (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_mib() -> float:
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024, 1)
+    return round(psutil.Process().memory_info().rss / 2**20, 1)
