@@ -39,8 +39,8 @@ def main(folder: Path) -> dict[str, float]:
             output=folder / f"{name}.release", **settings,
         )  # fmt: skip
         stand_in = release.sample(len(people), seed=1)
-        scores = us.evaluate(people, stand_in, SCHEMA, metrics=["workload_error"], workload_error={"ways": [2]}).to_pylist()
-        errors[name] = scores[0]["value"] / 2
+        found = us.evaluate(people, stand_in, SCHEMA, metrics=["workload_error"], workload_error={"ways": [2]})
+        errors[name] = found.to_pylist()[0]["value"] / 2
     for name, error in sorted(errors.items(), key=lambda item: item[1]):
         print(f"{name:<12} {error:.4f} of rows misplaced, mean over all pairs")
     return errors
