@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 _HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
 
 
-_DIFFERENT = 1.5  # made-up tables whose errors differ by this factor get a range instead of one number
-
-
 def plan(
     schema: Annotated[Path, typer.Argument(help="The schema; may still be a draft.")],
     people: Annotated[
@@ -103,7 +100,7 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 
 _NOTES = (
     "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
-    "shape; most are right within a third. Where such tables differ by more than half, their range is shown.",
+    "shape; most are right within a quarter. A range is shown where such tables differ too much for one number.",
     "The errors of pairs that are not measured depend on your table.",
     "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )
@@ -121,8 +118,10 @@ def _error(typical: float | None, extremes: tuple[float, float] | None) -> str:
     """To two figures; a range where tables of one schema differ so much that one number says too little."""
     if typical is None or extremes is None:
         return "-"
+    from understudy.planning.predict import UNSURE
+
     low, high = extremes
-    return f"{typical:.2g}" if high <= _DIFFERENT * low else f"{low:.2g} to {high:.2g}"
+    return f"{typical:.2g}" if high <= UNSURE * low else f"{low:.2g} to {high:.2g}"
 
 
 def _memory(line: Line) -> str:
