@@ -37,8 +37,8 @@ from understudy.testing.replay import Inspection, inspect_runs
 HERE = Path(__file__).parent
 CODE = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(us.__file__).parent.rglob("*.py"))))
 KEPT = HERE / ".audit" / CODE.hexdigest()[:12]
-FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "learned", "epsilon_gaussian",
-          "epsilon", "claim_auc", "auc_low", "differed", "verdict", "cpu")  # fmt: skip
+FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "total", "learned",
+          "epsilon_gaussian", "epsilon", "claim_auc", "auc_low", "differed", "verdict", "cpu")  # fmt: skip
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
 HALVED = ", noise halved"
 BATCH = 50
@@ -89,10 +89,10 @@ def half_the_noise() -> Iterator[None]:
 
 
 def line(label: str, found: Audit, cpu: float) -> dict[str, str]:
-    exact, model, rows, learned = found.findings
+    exact, model, rows, total, learned = found.findings
     numbers = {
         "theory": found.theory_mu, "mu": exact.mu, "error": exact.mu_error, "low": exact.mu_low, "model": model.mu,
-        "rows": rows.mu, "learned": learned.mu, "epsilon_gaussian": exact.epsilon_low_gaussian,
+        "rows": rows.mu, "total": total.mu, "learned": learned.mu, "epsilon_gaussian": exact.epsilon_low_gaussian,
         "epsilon": exact.epsilon_low, "claim_auc": found.claim.auc, "auc_low": exact.auc_low(0.05),
     }  # fmt: skip
     told = {"name": label, "tables": found.setup.pair, "pairs": str(found.pairs), "verdict": found.verdict}

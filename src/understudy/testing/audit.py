@@ -35,6 +35,7 @@ from understudy.testing.pairs import (
     MODEL,
     ROWS,
     STATISTICS,
+    TOTAL,
     UNPAID,
     VALUE,
     Bench,
@@ -538,10 +539,10 @@ def judge(
     claim_epsilon = epsilon_of(budget.rho, delta) if budget.epsilon is None else float(budget.epsilon)
     unpaid, values = float(seen[:, :, UNPAID].max()), seen[:, :, VALUE]
     looked = ~np.isnan(seen[:, 0, MODEL])
-    answers = np.delete(seen, [UNPAID, MODEL, ROWS], axis=2)
+    answers = np.delete(seen, [UNPAID, MODEL, ROWS, TOTAL], axis=2)
     learning = max(1, len(seen) // 5)
     learned = answers[learning:] @ learn_discriminant(answers[:learning])
-    columns = [values, seen[looked, :, MODEL], seen[looked, :, ROWS], learned]
+    columns = [values, *(seen[looked, :, place] for place in (MODEL, ROWS, TOTAL)), learned]
     named = [(name, (one[:, 0], one[:, 1])) for name, one in zip(STATISTICS, columns, strict=True)]
     findings = [judge_statistic(name, *values, delta, 1 - confidence) for name, values in named]
     events = [_bound_epsilon(*values, delta, error / _count_tests(named)) for _, values in named]

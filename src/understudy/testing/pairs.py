@@ -120,11 +120,11 @@ class Setup:
     features: Sequence[tuple[Sequence[str], int]] = ()
 
 
-STATISTICS = ("likelihood", "model", "rows", "learned")
-"""The statistics by which an audit tries to tell the tables apart; the last is made of all of a run's numbers."""
+STATISTICS = ("likelihood", "model", "rows", "total", "learned")
+"""The statistics by which an audit tries to tell the tables apart."""
 
-VALUE, UNPAID, MODEL, ROWS, FEATURES = range(5)
-"""The places of a run's numbers: the likelihood ratio, what was not paid for, model and rows, and all from there on."""
+VALUE, UNPAID, MODEL, ROWS, TOTAL = range(5)
+"""The places of a run's numbers; what the learned statistic looks at follows."""
 
 LOOK_EVERY = 5
 """The model is fitted, and its rows drawn, in one of so many pairs, where that can be left out: it takes most of the
@@ -221,21 +221,21 @@ class Bench:
     def observe(self, present: bool, rng: np.random.Generator, *, look: bool = True) -> list[float]:
         """The numbers of one run: see `VALUE` and the following; no number where the model is not looked at."""
         table, fit = self.run(present, look=look)
-        model = rows = math.nan
+        released = [math.nan] * 3
         if look:
-            model, rows = (-1.0, -1.0) if isinstance(fit, Exception) else self._look(fit, rng)
+            released = [-1.0] * 3 if isinstance(fit, Exception) else self._look(fit, rng)
         failed = float(isinstance(fit, Exception))
-        return [table.ratio.value, table.ratio.unpaid, model, rows, failed, *self._features(table)]
+        return [table.ratio.value, table.ratio.unpaid, *released, failed, *self._features(table)]
 
-    def _look(self, fit: Fit, rng: np.random.Generator) -> tuple[float, float]:
-        """The expected count of the target's cell in the model, and its count among as many rows."""
+    def _look(self, fit: Fit, rng: np.random.Generator) -> list[float]:
+        """The expected count of the target's cell in the model, its count among the rows, and the number of rows."""
         codes = {
             column: int(fit.recoding.apply(column, np.array([code]))[0])
             for column, code in zip(self.pair.sizes, self.pair.target, strict=True)
         }
         found = fit.model.sample(max(1, round(fit.model.total)), rng)
         same = np.logical_and.reduce([np.asarray(found[column]) == code for column, code in codes.items()])
-        return _expect(fit, codes), float(same.sum())
+        return [_expect(fit, codes), float(same.sum()), float(fit.model.total)]
 
     def _features(self, table: WatchedTable) -> Iterator[float]:
         """The number of measurements, and every measured cell: the mean where there are several, 0 where there is none.

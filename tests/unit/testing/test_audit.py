@@ -126,7 +126,7 @@ def test_tables_of_a_pair_are_neighbours():
 def test_a_bench_runs_units_of_several_rows_and_public_numbers_of_rows():
     for given in ({"max_rows": 3}, {"rows_public": True}):
         bench = Bench(Setup("independent", **given), worst_pairs(Budget.of(rho=1.0))[0])
-        assert bench.pairs(2).shape == (2, 2, 6)
+        assert bench.pairs(2).shape == (2, 2, 7)
         divergence, asked = bench.explore(2)
         assert math.sqrt(divergence) == pytest.approx(math.sqrt(2 * float(bench.budget.rho)), rel=1e-6)
         assert asked == 1
@@ -139,7 +139,7 @@ def test_the_facade_audits_by_name_and_by_object_and_writes_a_page():
     assert "independent: consistent" in page
     assert page.count("<polyline") == 12
     data = found.to_dict()
-    assert [one["name"] for one in data["statistics"]] == ["likelihood", "model", "rows", "learned"]
+    assert [one["name"] for one in data["statistics"]] == ["likelihood", "model", "rows", "total", "learned"]
 
 
 def test_wrong_arguments_are_named():
