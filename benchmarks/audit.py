@@ -40,7 +40,7 @@ KEPT = HERE / ".audit" / CODE.hexdigest()[:12]
 FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "total", "learned",
           "epsilon_gaussian", "epsilon", "claim_auc", "auc_low", "differed", "verdict", "cpu")  # fmt: skip
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
-HALVED = ", noise halved"
+HALVED, AGAIN = ", noise halved", ", second series"
 BATCH = 50
 
 
@@ -58,7 +58,7 @@ class Progress:
             pair = next(one for one in worst_pairs(Budget.of(**setup.budget)) if one.name == setup.pair)
             self.bench = Bench(setup, pair)
         else:
-            self.bench, self.divergence = choose_pair(Setup(label.removesuffix(HALVED), pair=tables))
+            self.bench, self.divergence = choose_pair(Setup(label.partition(",")[0], pair=tables))
             self.inspection = inspect_runs(self.bench)
 
     def run(self, pairs: int, seconds: float, jobs: int) -> None:
@@ -123,6 +123,7 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--halved", action="store_true", help="halve the noise")
+    parser.add_argument("--again", action="store_true", help="a second series, on a line of its own")
     parser.add_argument("--table", action="store_true", help="write the table of what is kept, and run nothing")
     given = parser.parse_args()
     start = time.monotonic()
@@ -131,7 +132,7 @@ def main() -> None:
         if left <= 0:
             break
         with half_the_noise() if given.halved else nullcontext():
-            progress = Progress(name + HALVED * given.halved, given.tables)
+            progress = Progress(name + HALVED * given.halved + AGAIN * given.again, given.tables)
             if len(progress.seen) < given.pairs:
                 progress.run(given.pairs, left, 1 if given.halved else given.jobs)
             print(progress.judge().text(), f"\n  {progress.cpu:.0f} processor seconds", flush=True)
