@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.yaml_json import is_yaml_or_json, read_yaml
+from understudy.yaml_json import is_yaml_or_json, read_json, read_yaml
 
 MOST_CLIQUES = 2_000_000
 """The most cliques of an `all-kway` workload (the triples of 229 columns): more take minutes and gigabytes."""
@@ -157,7 +156,7 @@ class Workload:
     @classmethod
     def _parse_conditional(cls, text: str, domain: Domain) -> Workload:
         try:
-            own, linking = json.loads(text)
+            own, linking = read_json(text)
             return cls.conditional(domain, own, linking)
         except (TypeError, ValueError):
             raise SettingError('workload: write conditional:[["own", ...], ["linking", ...]]') from None
