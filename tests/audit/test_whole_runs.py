@@ -20,6 +20,7 @@ from understudy.mechanism import adaptive, aim
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.graphical import GraphicalModel
 from understudy.testing.audit import judge
+from understudy.testing.likelihood import WatchedTable
 from understudy.testing.pairs import Bench, Setup, choose_pair, worst_pairs
 from understudy.testing.replay import InspectedTable, Inspection, inspect_runs
 from understudy.testing.spy import Spy
@@ -159,7 +160,8 @@ TWICE = {
 def test_noise_that_is_used_twice_is_found_by_the_spy_in_one_run(name, monkeypatch):
     noise_used_twice(monkeypatch)
     with Spy(), pytest.raises(AssertionError, match="noise") if name in TWICE else nullcontext():
-        bench_of(name, TWICE.get(name, "tie")).run(True)
+        bench = bench_of(name, TWICE.get(name, "tie"))
+        bench.fit(bench.open(True, WatchedTable))
 
 
 def reuses_noise(name, runs=12):
@@ -187,6 +189,6 @@ def test_noise_that_is_used_twice_is_found_by_what_was_learned(name, monkeypatch
     cancels it.
     """
     noise_used_twice(monkeypatch)
-    found = audited(name, pair=TWICE[name])
+    found = audited(name, pairs=100, pair=TWICE[name])
     assert found.verdict == "broken", found.text()
     assert found.findings[-1].mu > found.theory_mu
