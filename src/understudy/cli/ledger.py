@@ -88,19 +88,22 @@ def add_token(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token with which somebody signs in to the studio. The ledger keeps a digest of it only."""
+    """Make a token for the studio; its holder signs in with it.
+
+    The ledger keeps a digest of it only.
+    """
     made, secret = _open(ledger).add_token(role, name)  # type: ignore[arg-type]
     words = f"Token {made.number} for {made.name} ({made.role}), shown once: {secret}"
     print_result(words, {"token": secret, "number": made.number, "role": made.role, "name": made.name}, as_json=as_json)
 
 
-@app.command("revoke-token")
+@app.command("untoken")
 def revoke_token(
     number: Annotated[int, typer.Argument(help="The token's number.")],
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke a token: nobody can sign in to the studio with it any more."""
+    """Revoke a token of the studio."""
     _open(ledger).revoke_token(number)
     print_result(f"Token {number} is revoked.", {"token": number}, as_json=as_json)
 

@@ -33,7 +33,7 @@ def studio(
     hours: Annotated[float, typer.Option(help="Time that one job may take, in hours.")] = 24.0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")] = True,
 ) -> None:
-    """Open the studio: from a table to a release in the browser, without a terminal.
+    """Work in the browser: from a table to a release.
 
     Serves on this machine only and prints an address that works once. Jobs go on if the browser is closed.
     """

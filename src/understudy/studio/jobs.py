@@ -47,6 +47,7 @@ STAGES = {
 
 _GRACE_SECONDS = 20.0  # until a job that does not stop by itself is ended
 _STARTING_SECONDS = 120.0
+_STARTING = 15.0  # seconds that every job takes to start and to write its files
 _WRITES_PER_SECOND = 5
 
 
@@ -112,9 +113,9 @@ class Job:
         passed = time.time() - self.started
         if expected is None:
             return ""
-        left = expected - passed
+        left = expected + _STARTING - passed
         if left < 0:
-            return "longer than expected: it goes on"
+            return "a little longer than expected"
         for limit, words in ((15, "a few seconds left"), (60, "less than a minute left")):
             if left < limit:
                 return words

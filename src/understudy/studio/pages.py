@@ -27,6 +27,8 @@ from understudy.planning import Accuracy, Plan
 from understudy.planning.odds import default_delta
 from understudy.planning.plan import MECHANISMS as COMPARED
 from understudy.planning.predict import needs_public
+from understudy.run.file import RunFile
+from understudy.run.pipeline import resolve
 from understudy.schema.file import from_dict
 from understudy.schema.review import decide, drop_dependents, is_draft
 from understudy.schema.sniff import sniff
@@ -190,7 +192,7 @@ def show_table(visit: Visit) -> Response:
         project=project,
         names=listed,
         header=header,
-        format=_describe_dialect(dialect.model_dump()) if text else [],
+        format=_describe_dialect(dialect.model_dump(), header=header) if text else [],
         size=_describe_size(project.table),
         has_draft=project.content() is not None,
         locked=_is_spent(visit, project),
@@ -205,11 +207,12 @@ def _first_file(table: str) -> str:
 _MARKS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", ".": "point", "": "none"}
 
 
-def _describe_dialect(dialect: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How a text file is written, in words."""
+def _describe_dialect(dialect: Mapping[str, Any], *, header: bool) -> list[tuple[str, str]]:
+    """How a text file is written, in words; a line of names does not show the decimal mark."""
+    decimal = [] if header else [("Decimal mark", _MARKS.get(dialect["decimal"], dialect["decimal"]))]
     return [
         ("Cells are separated by a", _MARKS.get(dialect["delimiter"], dialect["delimiter"])),
-        ("Decimal mark", _MARKS.get(dialect["decimal"], dialect["decimal"])),
+        *decimal,
         ("Text encoding", dialect["encoding"]),
         ("Quotation mark", dialect["quote"]),
     ]
@@ -286,10 +289,17 @@ def _describe_rule(rule: Mapping[str, Any]) -> str:
     if "order" in rule:
         return f"{' ≤ '.join(rule['order'])}, in every row"
     if "impossible" in rule:
-        parts = [f"{name} is {condition}" for name, condition in rule["impossible"].items()]
+        parts = [f"{name} is {_describe_condition(condition)}" for name, condition in rule["impossible"].items()]
         return f"Never at once: {'; '.join(parts)}"
     given = rule.get("from", "")
     return f"{', '.join(given) if isinstance(given, list) else given} determines {rule.get('determines')}"
+
+
+def _describe_condition(condition: Any) -> str:
+    if isinstance(condition, Mapping):
+        words = {"minimum": "at least", "maximum": "at most"}
+        return " and ".join(f"{words.get(key, key)} {value}" for key, value in condition.items())
+    return " or ".join(map(str, condition)) if isinstance(condition, list) else str(condition)
 
 
 def _field(visit: Visit, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -567,17 +577,15 @@ def save_budget(visit: Visit) -> Response:
     mechanism = visit.form.get("mechanism", AUTO)
     if mechanism not in dict(_mechanisms()):
         raise SettingError("mechanism: choose one of the list")
-    plan = visit.studio.planner.plan(_content(project), people=people, epsilons=[epsilon], mechanisms=COMPARED)
-    name, reason = plan.recommended[epsilon]
-    line = next((line for line in plan.lines if line.mechanism == (name if mechanism == AUTO else mechanism)), None)
+    compared = [*COMPARED, *({mechanism} - {AUTO, *COMPARED})]
+    plan = visit.studio.planner.plan(_content(project), people=people, epsilons=[epsilon], mechanisms=compared)
     with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
+        project = edit.set(epsilon=epsilon, people=plan.people, delta=default_delta(plan.people), mechanism=mechanism)
+        project.write_run()
+        run = resolve(RunFile.load(project.run_file).spec())  # refuses now what the run would refuse
+        line = next((line for line in plan.lines if line.mechanism == run.mechanism.name), None)
         project = edit.set(
-            epsilon=epsilon,
-            people=plan.people,
-            delta=default_delta(plan.people),
-            mechanism=mechanism,
-            reason=reason if mechanism == AUTO else "",
-            seconds=None if line is None else line.seconds,
+            chosen=run.mechanism.name, reason=run.spec.reason or "", seconds=None if line is None else line.seconds
         )
     if visit.form.get("next") == "rehearse":
         visit.studio.jobs.start(project, "rehearse", token=visit.person.token)

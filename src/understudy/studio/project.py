@@ -55,7 +55,8 @@ class Project:
         epsilon: the budget.
         delta: together with epsilon.
         mechanism: its name.
-        reason: why it was recommended.
+        chosen: the mechanism that runs, where `mechanism` leaves the choice to the run.
+        reason: why it was chosen.
         seconds: about how long the run takes.
         shared: whether analysts may see the release.
     """
@@ -74,6 +75,7 @@ class Project:
     epsilon: float = 1.0
     delta: float | None = None
     mechanism: str = "auto"
+    chosen: str = ""
     reason: str = ""
     seconds: float | None = None
     shared: bool = False

@@ -177,7 +177,8 @@ def _values_of(column: Coded) -> list[tuple[str, str]]:
 def _bounds_of(column: Coded) -> tuple[str, str]:
     if not isinstance(column, AxisColumn):
         return "", ""
-    return str(column.minimum), str(column.maximum)
+    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in (column.minimum, column.maximum))
+    return low, high
 
 
 def _conditions(release: Release, form: Form) -> dict[str, Any]:
@@ -222,7 +223,12 @@ def infer(visit: Visit) -> Response:
     release = load_release(visit.project())
     statistic = _statistic(release, visit.form)
     population = visit.form.get("target") == "population"
-    found = release.infer(statistic, target="population" if population else "table", confidence=_confidence(visit.form))
+    found = release.infer(
+        statistic,
+        target="population" if population else "table",
+        confidence=_confidence(visit.form),
+        assume=visit.form.number("assume", "correlation"),
+    )
     return visit.page("estimates.html", found=found)
 
 
