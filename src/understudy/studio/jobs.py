@@ -246,7 +246,7 @@ class Reporter:
 
 
 def _draft(projects: Projects, project: Project, progress: Progress) -> None:
-    from understudy.drafting import draft
+    from understudy.source.draft import draft
 
     progress(Step("read", None, ""))
     found = draft(project.table)

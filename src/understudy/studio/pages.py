@@ -18,7 +18,6 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy.accounting.exact import float_above
 from understudy.arguments import holds_password, parse_unit
-from understudy.drafting import draft_names, read_names, set_unit
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.ledger import Grant, Ledger
 from understudy.ledger.ledger import ROLES, check_name, current_user, token_holder
@@ -32,6 +31,7 @@ from understudy.run.pipeline import resolve
 from understudy.schema.file import from_dict
 from understudy.schema.review import decide, drop_dependents, is_draft
 from understudy.schema.sniff import sniff
+from understudy.source.draft import draft_names, read_names, set_unit
 from understudy.source.place import CSV, list_files, source_kind, table_name
 from understudy.studio.app import Form, Page, Visit
 from understudy.studio.columns import AXES, KINDS, from_form, list_columns, to_form, view_column
