@@ -23,9 +23,10 @@ from starlette.testclient import TestClient
 
 from understudy.progress import silent
 from understudy.studio import jobs
-from understudy.studio.app import Planner, Studio, close_studio, make_app
+from understudy.studio.app import Studio, close_studio, make_app
 from understudy.studio.guard import Session, Sessions
 from understudy.studio.jobs import Jobs, Limits
+from understudy.studio.planner import Planner
 from understudy.studio.project import Project, Projects
 from understudy.studio.uploads import UploadLimits
 

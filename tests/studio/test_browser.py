@@ -78,6 +78,7 @@ class Person:
 
     def look(self, name: str) -> None:
         """Find what people with disabilities would stumble over, and anything wider than the screen."""
+        self.page.wait_for_load_state()
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         found = self.page.evaluate("axe.run({iframes: false})")
         for fault in found["violations"]:
@@ -167,18 +168,22 @@ def test_from_nothing_to_a_release_and_its_report(chromium, serve, table):
         page.click("text=The bundle for analysts")
     assert download.value.suggested_filename == "patients bundle.zip"
     page.click("text=Ledger")
+    expect(page.locator("h1")).to_have_text("The ledger")
     page.click("text=Verify every entry")
     expect(page.locator("[role=status]").first).to_have_text("Every entry is intact.")
     person.look("7-ledger")
     page.click("text=Projects")
+    expect(page.locator("#earlier")).to_be_visible()
     person.look("start with earlier work")
     page.click(".projects a")
+    page.wait_for_url("**/result")
     page.goto(f"{page.url.rsplit('/', 1)[0]}/columns")
     person.look("columns of a release that is made")
     assert said == []
     page.goto(f"{running.address}/nothing")
     person.look("an error")
     page.click("text=Sign out")
+    expect(page.locator("h1")).to_have_text("Sign in")
     person.look("sign in")
     context.close()
     assert person.faults == []
@@ -196,6 +201,7 @@ def test_the_same_at_the_width_of_a_phone(chromium, serve, table):
     make_release(person, table)
     ask(person)
     page.click("text=Ledger")
+    expect(page.locator("h1")).to_have_text("The ledger")
     person.look("ledger")
     context.close()
     assert person.faults == []

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -36,9 +32,9 @@ from understudy.errors import (
     describe_unexpected,
 )
 from understudy.ledger import Ledger
-from understudy.planning import Plan
 from understudy.studio.guard import Guard, Session, Sessions, holds_token
-from understudy.studio.jobs import Jobs, Limits, limit_memory
+from understudy.studio.jobs import Jobs
+from understudy.studio.planner import Planner
 from understudy.studio.project import Conflict, Missing, Project, Projects
 from understudy.studio.uploads import Refused, UploadLimits
 
@@ -49,65 +45,6 @@ _STATIC = {
     "studio.css": "text/css; charset=utf-8",
     "mark.svg": "image/svg+xml",
 }
-
-
-class Planner:
-    """Predicts errors in one process of its own, so that pages stay quick meanwhile."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits, self._lock = limits, threading.Lock()
-        self._pool: ProcessPoolExecutor | None = None
-
-    def warm_up(self) -> None:
-        """Start the process, so that the first prediction need not wait for it."""
-        self._submit(_load_planning)
-
-    def plan(self, content: dict[str, Any], **wishes: Any) -> Plan:
-        """Return `understudy.plan` of a schema's content.
-
-        Raises:
-            SettingError: as `understudy.plan`.
-            OutputError: if the process died.
-        """
-        try:
-            found: Plan = self._submit(_make_plan, content, wishes).result()
-            return found
-        except BrokenProcessPool:
-            self.close()
-            raise OutputError("the prediction ended without a result, perhaps for lack of memory; try again") from None
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-
-    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ProcessPoolExecutor(
-                    1, get_context("spawn"), initializer=_prepare_planning, initargs=(self._limits.memory_bytes,)
-                )
-            return self._pool.submit(work, *arguments)
-
-
-def _prepare_planning(memory_bytes: int) -> None:
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the studio ends it
-    limit_memory(memory_bytes)
-
-
-def _load_planning() -> None:
-    import understudy.planning.plan  # noqa: F401
-
-
-def _make_plan(content: dict[str, Any], wishes: dict[str, Any]) -> Plan:
-    from understudy.planning import plan
-    from understudy.schema.file import from_dict
-
-    return plan(from_dict(content, unit="row"), **wishes)
 
 
 @dataclass(frozen=True)

@@ -329,4 +329,4 @@ def limit_memory(most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], json.loads(os.environ["UNDERSTUDY_STUDIO_LIMITS"]))
+    main(Path(sys.argv[1]), sys.argv[2], read_json(os.environ["UNDERSTUDY_STUDIO_LIMITS"]))

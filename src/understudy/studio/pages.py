@@ -22,7 +22,7 @@ from understudy.errors import InputError, SchemaError, SettingError
 from understudy.ledger import Grant, Ledger
 from understudy.ledger.ledger import ROLES, check_name, current_user, token_holder
 from understudy.mechanism.registry import AUTO, mechanism_classes
-from understudy.planning import Accuracy, Plan
+from understudy.planning import Accuracy
 from understudy.planning.odds import default_delta
 from understudy.planning.plan import MECHANISMS as COMPARED
 from understudy.planning.predict import needs_public
@@ -517,40 +517,22 @@ def predict(visit: Visit) -> Response:
         epsilon = _epsilon_of(form)
     people = _people_of(form)
     if people is None:
-        return visit.page("prediction.html", plan=None, epsilon=epsilon, step=_step_of(epsilon), project=project)
+        return visit.page("prediction.html", found=None, epsilon=epsilon, step=_step_of(epsilon), project=project)
     group, within = form.number("group", "smallest group"), form.number("within", "error")
     wished = form.get("by") == "accuracy" and group is not None and within is not None
     accuracy = Accuracy(int(group or 0), float(within or 0) / 100) if wished else None
-    content = _content(project)
-    if accuracy is not None:
-        plan = visit.studio.planner.plan(content, people=people, accuracy=accuracy, mechanisms=COMPARED)
-        needed = _needed(plan)
-        epsilon = needed if needed is not None else _MOST_EPSILON
-    plan = visit.studio.planner.plan(content, people=people, epsilons=[epsilon], accuracy=None, mechanisms=COMPARED)
+    wish: dict[str, Any] = {"epsilon": epsilon} if accuracy is None else {"accuracy": accuracy}
+    found = visit.studio.planner.predict(_content(project), people=people, mechanisms=COMPARED, **wish)
+    best = found.line(found.name)
     return visit.page(
         "prediction.html",
         project=project,
-        plan=plan,
-        epsilon=epsilon,
-        step=_step_of(epsilon),
+        found=found,
+        epsilon=found.epsilon,
+        step=_step_of(found.epsilon),
         accuracy=accuracy,
-        met=accuracy is None or needed is not None,
-        best=_recommended(plan, epsilon),
-        lines=[(line, line.describe()) for line in plan.lines],
-        odds=plan.odds[epsilon],
-        name=plan.recommended[epsilon][0],
-        reason=plan.recommended[epsilon][1],
+        best={} if best is None else best.words,
     )
-
-
-def _needed(plan: Plan) -> float | None:
-    """The smallest epsilon that meets an accuracy for groups of one column."""
-    return min((one for one, _ in plan.needed.values() if one is not None), default=None)
-
-
-def _recommended(plan: Plan, epsilon: float) -> Mapping[str, str]:
-    name = plan.recommended[epsilon][0]
-    return next(line for line in plan.lines if line.mechanism == name).describe()
 
 
 def _epsilon_of(form: Form) -> float:
@@ -578,12 +560,12 @@ def save_budget(visit: Visit) -> Response:
     if mechanism not in dict(_mechanisms()):
         raise SettingError("mechanism: choose one of the list")
     compared = [*COMPARED, *({mechanism} - {AUTO, *COMPARED})]
-    plan = visit.studio.planner.plan(_content(project), people=people, epsilons=[epsilon], mechanisms=compared)
+    found = visit.studio.planner.predict(_content(project), people=people, epsilon=epsilon, mechanisms=compared)
     with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
-        project = edit.set(epsilon=epsilon, people=plan.people, delta=default_delta(plan.people), mechanism=mechanism)
+        project = edit.set(epsilon=epsilon, people=found.people, delta=default_delta(found.people), mechanism=mechanism)
         project.write_run()
         run = resolve(RunFile.load(project.run_file).spec())  # refuses now what the run would refuse
-        line = next((line for line in plan.lines if line.mechanism == run.mechanism.name), None)
+        line = found.line(run.mechanism.name)
         project = edit.set(
             chosen=run.mechanism.name, reason=run.spec.reason or "", seconds=None if line is None else line.seconds
         )

@@ -15,9 +15,10 @@ from platformdirs import user_data_path
 
 from understudy.errors import OutputError, SettingError
 from understudy.ledger import Ledger
-from understudy.studio.app import Planner, Studio, close_studio, make_app
+from understudy.studio.app import Studio, close_studio, make_app
 from understudy.studio.guard import Sessions
 from understudy.studio.jobs import Jobs, Limits
+from understudy.studio.planner import Planner
 from understudy.studio.project import Projects
 from understudy.studio.uploads import UploadLimits
 
