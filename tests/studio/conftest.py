@@ -49,16 +49,29 @@ def write_people(path: Path, **more: list[str]) -> Path:
     return path
 
 
+MADE: list[Studio] = []
+
+
+@pytest.fixture(autouse=True)
+def close_studios() -> Iterator[None]:
+    """End the processes that predict, of every studio that a test made."""
+    yield
+    for studio in MADE:
+        close_studio(studio)
+
+
 def make_studio(folder: Path, *, launch: str | None = None, **options: Any) -> Studio:
     projects = Projects(folder)
     limits = Limits(memory_bytes=4 << 30, seconds=300)
-    return Studio(
+    made = Studio(
         projects=projects,
         sessions=Sessions(secure=not options.get("local", True), launch=launch),
         jobs=Jobs(projects, options.get("ledger_address"), options.pop("limits", limits)),
         planner=Planner(limits),
         **options,
     )
+    MADE.append(made)
+    return made
 
 
 class Browser(TestClient):
@@ -87,10 +100,8 @@ class Browser(TestClient):
 
 
 @pytest.fixture
-def studio(tmp_path: Path) -> Iterator[Studio]:
-    made = make_studio(tmp_path / "studio")
-    yield made
-    close_studio(made)
+def studio(tmp_path: Path) -> Studio:
+    return make_studio(tmp_path / "studio")
 
 
 @pytest.fixture
@@ -154,7 +165,7 @@ FORMULA = "=HYPERLINK(1)"
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
+def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
     folder = tmp_path_factory.mktemp("released")
     studio = make_studio(folder / "studio", ledger_address=str(folder / "ledger.db"))
     table = write_people(
@@ -165,8 +176,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
         browser = Browser(studio, Session("custodian", "user:tester", "tester"))
         project = accept_now(browser, draft_now(studio, table))
         project = release_now(studio, choose_budget(studio, project))
-    yield Released(studio, replace(project))
-    close_studio(studio)
+    return Released(studio, replace(project))
 
 
 @dataclass
@@ -185,7 +195,7 @@ class Running:
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Start a studio that listens on a port of this machine."""
-    servers: list[tuple[uvicorn.Server, threading.Thread, Studio]] = []
+    servers: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(**options: Any) -> Running:
         studio = make_studio(tmp_path / "served", launch="launch-secret", **options)
@@ -200,14 +210,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        servers.append((server, thread, studio))
+        servers.append((server, thread))
         return Running(studio, port, "launch-secret")
 
     yield start
-    for server, thread, studio in servers:
+    for server, thread in servers:
         server.should_exit = True
         thread.join(10)
-        close_studio(studio)
 
 
 @pytest.fixture
