@@ -353,6 +353,7 @@ class _Neighbours(_Part):
     unit: str | None
     max_rows: Annotated[int, Field(ge=1)]
     replace_one: bool
+    tables: dict[str, Annotated[int, Field(ge=1)]] = {}
 
 
 class _Charge(_Part):

@@ -135,6 +135,24 @@ class LinkedRelease:
         made = _write_keys(self.schema, drawn, rng, as_written=as_written)
         return {name: convert_rows(table, as_) for name, table in made.items()}
 
+    def summary(self) -> dict[str, Any]:
+        """Summarize the release as plain data, for scripts; public facts only."""
+        receipt = self.receipt
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": receipt.guarantee(),
+            "epsilon": receipt.epsilon,
+            "delta": receipt.delta,
+            "rho": receipt.rho,
+            "insecure": receipt.insecure,
+            "rehearsal": receipt.rehearsal,
+            "default_rows": self.default_rows,
+            "tables": {name: list(one.domain) for name, one in self.schema.tables.items()},
+            "measurements": sum(len(part.measurements) for part in self.parts.values()),
+            "charges": len(receipt.charges),
+            "notes": list(self.notes),
+        }
+
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
