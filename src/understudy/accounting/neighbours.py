@@ -36,8 +36,7 @@ or the cells of several columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 from understudy.errors import SettingError
@@ -57,7 +56,7 @@ class Neighbours:
     unit: str | None = None
     max_rows: int = 1
     replace_one: bool = False
-    tables: Mapping[str, int] = field(default_factory=dict)
+    tables: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_rows < 1:
@@ -98,7 +97,7 @@ class Neighbours:
     def describe(self) -> str:
         """Describe who is protected."""
         if self.tables:
-            each = ", ".join(f"at most {most} of {name!r}" for name, most in self.tables.items())
+            each = ", ".join(f"at most {most} of {name!r}" for name, most in self.tables)
             who = f"everything in all tables that belongs to one value of {self.unit!r} ({each} used)"
         elif self.unit is None:
             who = "one row of the table"

@@ -87,7 +87,7 @@ def open_tables(tables: Mapping[str, Any] | None, schema: LinkedSchema) -> Itera
 
 def linked_neighbours(schema: LinkedSchema) -> Neighbours:
     """Return who is protected: a unit with all of its rows in all tables."""
-    return Neighbours(schema.keys[schema.root], 1, schema.rows is not None, dict(schema.most_rows))
+    return Neighbours(schema.keys[schema.root], 1, schema.rows is not None, tuple(schema.most_rows.items()))
 
 
 def linked_facts(schema: LinkedSchema) -> dict[str, str]:

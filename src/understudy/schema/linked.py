@@ -396,6 +396,8 @@ def load_any(path: str | PathLike[str]) -> Schema | LinkedSchema:
     Raises:
         SchemaError: naming the file and what is wrong.
     """
+    if not isinstance(path, str | PathLike):
+        return Schema.load(path)  # says what a schema is
     file = as_path("schema", path)
     content = parse_content(read_schema_text(file), file)
     return LinkedSchema.load(file) if is_package(content) else Schema.load(file)

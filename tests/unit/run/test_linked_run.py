@@ -39,7 +39,7 @@ def clinic(tmp_path: Path) -> Path:
 def test_frames_by_name_and_a_folder_make_releases(clinic: Path) -> None:
     made = us.synthesize(clinic_rows(50), clinic_schema(), **BUDGET)
     assert isinstance(made, LinkedRelease)
-    assert made.receipt.neighbours.tables == {"patients": 1, "visits": 3, "diagnoses": 6}
+    assert made.receipt.neighbours.tables == (("patients", 1), ("visits", 3), ("diagnoses", 6))
     assert "at most 3 of 'visits'" in made.receipt.text()
     found = us.synthesize(clinic, clinic.parent / "clinic.yaml", **BUDGET)
     assert list(found.sample(10, seed=1)) == ["patients", "visits", "diagnoses"]
