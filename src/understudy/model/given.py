@@ -42,11 +42,7 @@ class ConditionalDraws:
         """Draw a column for all rows: within rows that agree on `given`, counts are as expected up to rounding."""
         from understudy.model.kernels.rows import draw_values
 
-        groups = self.groups(given, known)
-        out = np.empty(len(groups), np.int32)
-        seed = np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
-        draw_values(groups, table, seed, True, out)
-        return out
+        return draw_values(self.groups(given, known), table, rng)
 
     def groups(self, given: Clique, known: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """Return the line of each row in the marginal of a step."""
