@@ -6,7 +6,7 @@ have nothing in common; errors of queries are 0 for equal tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -79,7 +79,7 @@ def child_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema,
     """The mean total variation distance of all pairs of columns of a table."""
     sizes = schema.tables[name].domain
     return _mean(
-        _distance(*((one[name].codes[a], one[name].codes[b], None) for one in (real, synthetic)), sizes[a], sizes[b])
+        _distance([(one[name].codes[a], one[name].codes[b], None) for one in (real, synthetic)], sizes[a], sizes[b])
         for a, b in combinations(sizes, 2)
     )
 
@@ -90,10 +90,10 @@ def ancestor_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSche
     places = [_places(one, schema, ancestor, name) for one in (real, synthetic)]
     return _mean(
         _distance(
-            *(
+            [
                 (one[ancestor].codes[a][place], one[name].codes[b], None)
                 for one, place in zip((real, synthetic), places, strict=True)
-            ),
+            ],
             upper[a],
             lower[b],
         )
@@ -192,10 +192,10 @@ def _over_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema,
     places = [pairs(one[name]) for one in (real, synthetic)]
     return _mean(
         _distance(
-            *(
+            [
                 (one[name].codes[a][first], one[name].codes[b][second], weight)
                 for one, (first, second, weight) in zip((real, synthetic), places, strict=True)
-            ),
+            ],
             sizes[a],
             sizes[b],
         )
@@ -232,9 +232,10 @@ def _places(one: LinkedCodes, schema: LinkedSchema, ancestor: str, name: str) ->
     return place
 
 
-def _distance(real: Any, synthetic: Any, size_a: int, size_b: int) -> float:
+def _distance(pairs: Sequence[tuple[Any, Any, Any]], size_a: int, size_b: int) -> float:
+    """Return the total variation distance of two tables, each given by two columns and the weights of their rows."""
     tables = []
-    for a, b, weight in (real, synthetic):
+    for a, b, weight in pairs:
         counts = np.bincount(a.astype(np.int64) * size_b + b, weight, minlength=size_a * size_b)
         tables.append(counts / max(counts.sum(), 1e-300))
     return float(np.abs(tables[0] - tables[1]).sum() / 2)
@@ -242,7 +243,7 @@ def _distance(real: Any, synthetic: Any, size_a: int, size_b: int) -> float:
 
 def _shares(codes: NDArray[np.int64], size: int) -> NDArray[np.float64]:
     counts = np.bincount(codes, minlength=size).astype(np.float64)
-    return counts / max(counts.sum(), 1.0)
+    return np.asarray(counts / max(counts.sum(), 1.0))
 
 
 def _mean(values: Iterator[float]) -> float:

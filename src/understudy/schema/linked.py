@@ -390,7 +390,7 @@ def is_package(content: Any) -> bool:
     return isinstance(content, Mapping) and "resources" in content
 
 
-def load_any(path: str | PathLike[str]) -> Schema | LinkedSchema:
+def load_any(path: Any) -> Schema | LinkedSchema:
     """Load the schema of one table or of linked tables.
 
     Raises:
