@@ -52,6 +52,7 @@ def link(key: str | list[str], parent: str, **ours: Any) -> list[dict[str, Any]]
 
 def vietnam(folder: Path) -> tuple[LinkedSchema, dict[str, pd.DataFrame]]:
     rows = pd.read_parquet(folder / "vietnam.parquet")
+    rows["age"] = np.round(np.exp(rows.age)).astype(int)  # the table holds the logarithm
     rows["household"] = rows.groupby(["commune", "lnhhexp"]).ngroup()
     rows["region"] = (rows.commune - 1) * 10 // 194
     ones = [words(name, [0, 1], "integer") for name in ("married", "injury", "insurance")]
