@@ -68,12 +68,12 @@ def sample(
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
     from understudy.files import check_space
-    from understudy.release.linked import LinkedRelease, open_release
+    from understudy.release.release import Release, open_release
     from understudy.schema.column import Dropped
     from understudy.sink.files import open_file, write_chunks
 
     loaded = open_release(release)
-    if isinstance(loaded, LinkedRelease):
+    if not isinstance(loaded, Release):
         if where is not None or rare is not None:
             raise SettingError("--where and --rare are not possible with linked tables yet; leave them out")
         _sample_tables(loaded, output, rows, seed, kind, force=force, quiet=quiet, as_json=as_json)
@@ -136,10 +136,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show a release: its receipt, its measurements and their noise."""
-    from understudy.release.linked import LinkedRelease, open_release
+    from understudy.release.release import Release, open_release
 
     loaded = open_release(release)
-    if isinstance(loaded, LinkedRelease):
+    if not isinstance(loaded, Release):
         _inspect_tables(loaded, release, as_json=as_json)
         return
     merged = loaded.merged

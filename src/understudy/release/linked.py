@@ -215,16 +215,6 @@ class LinkedRelease:
         return cls(schema, parts, root.receipt, str(manifest["mechanism"]), root.settings, default)
 
 
-def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
-    """Read the release of a single table or of linked tables.
-
-    Raises:
-        ReleaseError: if it is missing, damaged, altered, or of a newer format.
-    """
-    manifest, _ = read_archive(as_path("path", path))
-    return LinkedRelease.load(path) if "parts" in manifest else Release.load(path)
-
-
 # -- Drawing rows as codes ------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ from understudy.mechanism.linked import LinkedMechanism, check_inner
 from understudy.model.given import ConditionalDraws
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release
-from understudy.release.linked import LinkedRelease, _draw_within, open_release
+from understudy.release.linked import LinkedRelease, _draw_within
+from understudy.release.release import open_release
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
