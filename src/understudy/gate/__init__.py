@@ -4,6 +4,7 @@
 the cryptographic generator.
 """
 
+from understudy.gate.gradient import Critic
 from understudy.gate.table import Allocation, PrivateTable, Selection
 
-__all__ = ["Allocation", "PrivateTable", "Selection"]
+__all__ = ["Allocation", "Critic", "PrivateTable", "Selection"]

@@ -30,6 +30,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
+from understudy.gate.gradient import UNIT, Critic, read_gradients, sum_gradients
 from understudy.gate.noise import Noise, get_noise
 from understudy.gate.selection import (
     BITS,
@@ -47,7 +48,7 @@ from understudy.measurement import KroneckerQuery, Measurement
 from understudy.quality import NoisyError
 from understudy.schema import Recoding
 from understudy.source import Source
-from understudy.source.protocol import CountsValues
+from understudy.source.protocol import CountsValues, ReadsCodes
 
 T = TypeVar("T")
 
@@ -647,6 +648,49 @@ class PrivateTable:
             return {pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)}
 
         return self._answer([charge], score)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether `gradient` can be asked: the rows are on this machine, and the budget has a delta; public."""
+        return isinstance(self.__source, ReadsCodes) and not self.__account.budget.pure and not self.planned
+
+    @one_at_a_time
+    def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
+        """Return the noisy sum over all rows of a critic's clipped derivatives by its weights (DP-SGD).
+
+        Args:
+            critic: the critic; its weights are public.
+            clip: the norm above which the derivative of a row is scaled down.
+            rho: the share of the budget.
+
+        **Privacy.** Costs at most `rho`: a row adds whole numbers of norm at most `UNIT` (see `gradient.py`), to which
+        discrete Gaussian noise is added. Every row is used, so nothing is gained or assumed by sampling.
+
+        Raises:
+            SettingError: if the critic does not fit the columns, or rows cannot be read one by one.
+            BudgetExceeded: before a row is read; under pure DP in any case.
+        """
+        self._refuse_if_planned()
+        source = self.__source
+        if not isinstance(source, ReadsCodes):
+            raise SettingError(
+                "this kind of table answers questions about counts only; export it to a Parquet file for mechanisms "
+                "that train a network on rows, or choose another mechanism. Nothing was spent"
+            )
+        if self.__account.budget.pure:
+            raise BudgetExceeded("gradients cannot be measured under pure DP (delta = 0): give a delta")
+        if not isinstance(critic, Critic) or not 0 < clip < math.inf:
+            raise SettingError("gradient: give a `Critic`, and a `clip` that is a positive number")
+        critic.check(self.domain)
+        squared = self.neighbours.query_l2_squared(UNIT**2, negative=True)
+        paid = gaussian_charge("gradient", (tuple(self.domain),), squared, share=self.__account.share(rho))
+        charge = replace(paid, query=f"{critic.digest}:{float(clip).hex()}")
+
+        def add_up() -> NDArray[np.int64]:
+            exact = sum_gradients(critic, clip, self.domain, self.__recoding.maps, source.codes())
+            return exact + self._draw(charge, len(exact))
+
+        return read_gradients(critic, clip, self._answer([charge], add_up))
 
     @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
