@@ -87,8 +87,8 @@ def _draft_from_rows(
     data: str, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Draft from the rows themselves; marked custodian-only, because it shows their values."""
-    from understudy.drafting import draft as propose
     from understudy.schema.custodian import MARK, mark_path, unmark_path
+    from understudy.source.draft import draft as propose
 
     path = mark_path(output)
     refuse_existing(path, unmark_path(path))
@@ -181,7 +181,7 @@ def review(
     for name in accept or []:
         if name not in names:
             raise SettingError(f"--accept {name}: no such column; the columns are {', '.join(names)}")
-    from understudy.drafting import set_unit
+    from understudy.source.draft import set_unit
 
     content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
     asking = not accept and any(map(_is_draft, content["fields"]))

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
-from understudy.bounds import Evidence
 from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
 from understudy.files import describe_os_error, write_atomically
@@ -34,6 +33,7 @@ from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
+from understudy.release.bounds import Evidence
 from understudy.yaml_json import count_json, read_json
 
 FORMAT = 1

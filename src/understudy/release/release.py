@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
@@ -39,6 +38,7 @@ from understudy.release.archive import (
     unpack,
     write_archive,
 )
+from understudy.release.bounds import Bound, marginal_bounds
 from understudy.schema import Recoding, Schema
 from understudy.schema.axis import AxisColumn
 
