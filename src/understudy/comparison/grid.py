@@ -156,7 +156,8 @@ class Study:
         as_whole("sets", self.sets, least=1)
         for label, runs in self.runs_of.items():
             if label not in self.mechanisms:
-                raise SettingError(f"runs_of: {label!r} is no mechanism of the study; it has {', '.join(self.mechanisms)}")
+                known = ", ".join(self.mechanisms)
+                raise SettingError(f"runs_of: {label!r} is no mechanism of the study; it has {known}")
             as_whole(f"runs_of.{label}", runs, least=1)
 
     def _check_subsample(self, paper: bool, given: Mapping[str, Any]) -> None:

@@ -649,10 +649,21 @@ class PrivateTable:
 
         return self._answer([charge], score)
 
-    @property
-    def has_gradients(self) -> bool:
-        """Whether `gradient` can be asked: the rows are on this machine, and the budget has a delta; public."""
-        return isinstance(self.__source, ReadsCodes) and not self.__account.budget.pure and not self.planned
+    def require_gradients(self) -> None:
+        """Refuse where `gradient` cannot be asked, so that a mechanism can find out before it spends anything; public.
+
+        Raises:
+            SettingError: if rows cannot be read one by one.
+            BudgetExceeded: under pure DP, and if the run fixed its measurements in advance.
+        """
+        self._refuse_if_planned()
+        if not isinstance(self.__source, ReadsCodes):
+            raise SettingError(
+                "this kind of table answers questions about counts only, and a network is trained on rows: export the "
+                "table to a Parquet file, or choose another mechanism. Nothing was spent"
+            )
+        if self.__account.budget.pure:
+            raise BudgetExceeded("gradients cannot be measured under pure DP (delta = 0): give a delta")
 
     @one_at_a_time
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
@@ -670,15 +681,7 @@ class PrivateTable:
             SettingError: if the critic does not fit the columns, or rows cannot be read one by one.
             BudgetExceeded: before a row is read; under pure DP in any case.
         """
-        self._refuse_if_planned()
-        source = self.__source
-        if not isinstance(source, ReadsCodes):
-            raise SettingError(
-                "this kind of table answers questions about counts only; export it to a Parquet file for mechanisms "
-                "that train a network on rows, or choose another mechanism. Nothing was spent"
-            )
-        if self.__account.budget.pure:
-            raise BudgetExceeded("gradients cannot be measured under pure DP (delta = 0): give a delta")
+        self.require_gradients()
         if not isinstance(critic, Critic) or not 0 < clip < math.inf:
             raise SettingError("gradient: give a `Critic`, and a `clip` that is a positive number")
         critic.check(self.domain)
@@ -687,7 +690,8 @@ class PrivateTable:
         charge = replace(paid, query=f"{critic.digest}:{float(clip).hex()}")
 
         def add_up() -> NDArray[np.int64]:
-            exact = sum_gradients(critic, clip, self.domain, self.__recoding.maps, source.codes())
+            rows = cast(ReadsCodes, self.__source).codes()
+            exact = sum_gradients(critic, clip, self.domain, self.__recoding.maps, rows)
             return exact + self._draw(charge, len(exact))
 
         return read_gradients(critic, clip, self._answer([charge], add_up))

@@ -17,7 +17,7 @@ from understudy.tabulate import Counts
 class Source(Protocol):
     """Private rows, wherever they live, encoded by a schema and limited to a number of rows per unit.
 
-    **Privacy.** Counts are exact: only the gate may hold a source, and only the gate reads `codes`, where there are any.
+    **Privacy.** Counts are exact: only the gate may hold a source, and only the gate may read its `codes`.
     **Guarantees.** All answers of one source are about the same rows, so one unit changes every marginal by at most
     ``unit.max_rows`` in L1 and in L2. Two sources with the same rows, schema and bounding key give identical answers.
     """
