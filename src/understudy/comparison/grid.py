@@ -429,6 +429,8 @@ def compare(
         known = {name: getattr(study, name) for name in _STUDY}
         if mechanisms is not None and not isinstance(mechanisms, Mapping):
             said["mechanisms"] = {name: study.mechanisms.get(name, name) for name in as_names("mechanisms", mechanisms)}
+        if mechanisms is not None:
+            said["runs_of"] = {label: n for label, n in study.runs_of.items() if label in said["mechanisms"]}
         study = make_study(**known | {name: value for name, value in said.items() if value is not None} | chosen)
     else:
         if schema is None:

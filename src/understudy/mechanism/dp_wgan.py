@@ -58,9 +58,9 @@ class DPWGAN(Mechanism):
     pure = False
     generator = "gem"
 
-    rounds: Count = 100
-    critic_steps: Count = 5
-    hidden: Annotated[int, Field(ge=1, le=1024)] = 64
+    rounds: Count = 200
+    critic_steps: Count = 3
+    hidden: Annotated[int, Field(ge=1, le=1024)] = 32
     clip: Positive | None = None
     bound: Positive = 0.1
     critic_rate: Positive = 1.0
