@@ -34,7 +34,7 @@ def constant_model(monkeypatch):
         monkeypatch.setattr(module, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=200.0))
 
 
-def mechanisms(*, slow=("gem", "rap")):
+def mechanisms(*, slow=("dp-wgan", "gem", "rap")):
     """Every registered mechanism; those whose audit takes minutes run in the slow suite."""
     return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in sorted(MECHANISMS)]
 

@@ -103,7 +103,7 @@ def sum_gradients(
         size = len(next(iter(piece.values()))) if domain else 0
         for start in range(0, size, _BLOCK):
             block = [places[column][piece[column][start : start + _BLOCK]] for column in domain]
-            add(np.stack(block, axis=1).astype(np.int32), *critic.arrays, np.float32(clip), *sums)
+            add(np.stack(block, axis=1).astype(np.int32), *critic.arrays, float(clip), *sums)
     return np.concatenate([array.reshape(-1) for array in sums])
 
 
@@ -132,7 +132,7 @@ def _add_gradients(
         for k in range(width):
             slope = 1.0 if hidden[k] > 0 else SLOPE
             norm += (columns + 1) * (slope * output[k]) ** 2 + (slope * hidden[k]) ** 2
-        scale = UNIT / max(np.sqrt(norm), float(clip))
+        scale = UNIT / max(np.sqrt(norm), clip)
         exact = 0
         for k in range(width):
             slope = 1.0 if hidden[k] > 0 else SLOPE
