@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from understudy.accounting import Budget
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
-from understudy.gate import Critic, PrivateTable
+from understudy.gate import PrivateTable
 from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.gate.selection import indif
-from understudy.measurement import KroneckerQuery
+from understudy.measurement import Critic, KroneckerQuery
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 2, "c": 4}

@@ -17,9 +17,7 @@ question, so that discrete Gaussian noise costs exactly D^2 / (2 sigma^2) in zCD
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -27,56 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Domain
-from understudy.errors import SettingError
+from understudy.measurement import SLOPE, Critic
 
 UNIT = 1 << 12
 """The largest norm of what a row adds to the sum, in whole units."""
 
-SLOPE = 0.01
-"""The slope of the leaky ReLU below zero."""
-
-_LARGEST_WEIGHT = 1e6  # keeps every intermediate value finite
-_LARGEST_CRITIC = 1 << 24  # weights of a critic: an answer of 128 MiB
 _BLOCK = 1 << 14  # rows whose codes are looked up at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Critic:
-    """A network with one hidden layer that scores rows; its weights are public.
-
-    Attributes:
-        lines: for each code of each column, column after column, its weights (codes x H).
-        bias: the bias of the hidden layer (H).
-        output: the weights of the output (H).
-    """
-
-    lines: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    output: NDArray[np.float32]
-
-    @property
-    def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """All weights."""
-        return self.lines, self.bias, self.output
-
-    def check(self, domain: Domain) -> None:
-        """Check sizes and values.
-
-        Raises:
-            SettingError: naming what is wrong; nothing was spent.
-        """
-        width = len(self.bias)
-        if self.lines.shape != (sum(domain.values()), width) or self.output.shape != (width,) or not width:
-            raise SettingError("critic: give weights for each code of each column, and a bias and an output as wide")
-        if sum(array.size for array in self.arrays) > _LARGEST_CRITIC:
-            raise SettingError(f"critic: it has more than {_LARGEST_CRITIC} weights; use fewer hidden units")
-        if not all((np.abs(array) <= _LARGEST_WEIGHT).all() for array in self.arrays):  # false for NaN
-            raise SettingError(f"critic: every weight must be finite and at most {_LARGEST_WEIGHT:g}")
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the weights."""
-        return hashlib.sha256(b"".join(array.astype("<f4").tobytes() for array in self.arrays)).hexdigest()
 
 
 def sum_gradients(

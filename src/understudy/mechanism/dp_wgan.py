@@ -7,6 +7,7 @@ are explained in docs/decisions/dp-wgan.md; paper mode undoes what is a setting.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from pydantic import Field
 
 from understudy.domain import Domain
 from understudy.errors import SettingError
-from understudy.gate import Critic, PrivateTable
-from understudy.gate.gradient import SLOPE
+from understudy.gate import PrivateTable
+from understudy.measurement import Critic
 from understudy.mechanism.aim import count_rows, measure_columns
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, one_way
+from understudy.model.critic import AdversarialNetwork, mean_gradients
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
-from understudy.model.network import network_of
-from understudy.model.relaxed import Adam, Floats, RelaxedModel, Targets, block_places
+from understudy.model.relaxed import Floats
 from understudy.progress import Progress, Step, silent
 
 _MOST_WEIGHTS = 1 << 22  # of a critic; columns of very many codes get fewer hidden units
@@ -99,29 +100,24 @@ class DPWGAN(Mechanism):
             progress=progress,
         )
         raw, left = count_rows(table, raw, rho - math.fsum(rho * part for _, part in stages))
-        columns = re_express_all(declared, raw, table.recoding)
-        targets = Targets(table.domain, columns, total)
-        network, rng = network_of(table.domain, columns, total=total).network, np.random.default_rng(0)
-        critic = _first_critic(table.domain, self._width(table.domain), rng)
-        optimiser = Adam(network.parameters, self.generator_rate)
+        columns, width = re_express_all(declared, raw, table.recoding), self._width(table.domain)
+        network = AdversarialNetwork(table.domain, columns, total=total, rate=self.generator_rate, anchor=self.anchor)
+        critic = network.first_critic(width)
         share = left / (self.rounds * self.critic_steps)
         for number in range(self.rounds):
             for _ in range(self.critic_steps):
-                fake = draw_codes(table.domain, network.rows(), rng)
-                theirs, norms = mean_gradients(critic, fake, len(table.domain))
-                ours = table.gradient(critic, clip=self.clip or float(norms.max()) or 1.0, rho=share)
-                steps = (self.critic_rate * (a / targets.total - b) for a, b in zip(ours, theirs, strict=True))
-                moved = (np.clip(w + s, -self.bound, self.bound) for w, s in zip(critic.arrays, steps, strict=True))
-                critic = Critic(*(array.astype(np.float32) for array in moved))
-
-            def loss(rows: Floats, critic: Critic = critic) -> tuple[float, Floats]:
-                score, slope = mean_score(critic, rows)
-                apart, pull = targets.loss(rows)
-                return self.anchor * apart - score, np.float32(self.anchor) * pull - slope
-
-            optimiser.step(network.loss(loss)[1])
+                generated, norms = mean_gradients(critic, network.draw(), len(table.domain))
+                clip = self.clip or float(norms.max()) or 1.0
+                real = table.gradient(critic, clip=clip, rho=share)
+                critic = self._move(critic, [a / network.total - b for a, b in zip(real, generated, strict=True)])
+            network.step(critic)
             progress(Step("train", (number + 1) / self.rounds, f"round {number + 1}"))
-        return Fit(RelaxedModel(table.domain, targets.total, network.rows()), raw, table.recoding)
+        return Fit(network.model(), raw, table.recoding)
+
+    def _move(self, critic: Critic, gradients: Sequence[Floats]) -> Critic:
+        """One step of gradient ascent on the difference of the mean scores of real and of generated rows."""
+        moved = (w + np.float32(self.critic_rate) * g for w, g in zip(critic.arrays, gradients, strict=True))
+        return Critic(*(np.clip(array, -self.bound, self.bound).astype(np.float32) for array in moved))
 
     def footprint(self, domain: Domain) -> Footprint:
         """The critic with its gradients in whole numbers, and the generated rows."""
@@ -132,40 +128,3 @@ class DPWGAN(Mechanism):
 
     def _width(self, domain: Domain) -> int:
         return max(1, min(self.hidden, _MOST_WEIGHTS // sum(domain.values())))
-
-
-def _first_critic(domain: Domain, width: int, rng: np.random.Generator) -> Critic:
-    """A critic with small random weights (the entry truncates them at two standard deviations)."""
-    shapes = (sum(domain.values()), width), (width,), (width,)
-    return Critic(*(rng.normal(0.0, 0.1, shape).clip(-0.2, 0.2).astype(np.float32) for shape in shapes))
-
-
-def mean_score(critic: Critic, rows: Floats) -> tuple[float, Floats]:
-    """The mean score of relaxed rows, and its derivative by them."""
-    hidden = rows @ critic.lines + critic.bias
-    slope = np.where(hidden > 0, np.float32(1), np.float32(SLOPE))
-    score = float((slope * hidden @ critic.output).mean())
-    return score, (slope * critic.output) @ critic.lines.T / np.float32(len(rows))
-
-
-def mean_gradients(critic: Critic, rows: Floats, columns: int) -> tuple[tuple[Floats, ...], Floats]:
-    """The mean of the derivatives of rows' scores by the critic's weights, and the norm of each row's."""
-    hidden = rows @ critic.lines + critic.bias
-    slope = np.where(hidden > 0, np.float32(1), np.float32(SLOPE))
-    pull, reach = slope * critic.output, slope * hidden
-    norms = np.sqrt((columns + 1) * np.square(pull).sum(axis=1) + np.square(reach).sum(axis=1))
-    return (rows.T @ pull / np.float32(len(rows)), pull.mean(axis=0), reach.mean(axis=0)), norms
-
-
-def draw_codes(domain: Domain, rows: Floats, rng: np.random.Generator) -> Floats:
-    """Draw a code of each column from each relaxed row, as one-hot rows.
-
-    >>> draw_codes(Domain({"a": 2, "b": 3}), np.array([[0, 1, 0, 0, 1]], np.float32), np.random.default_rng(0)).tolist()
-    [[0.0, 1.0, 0.0, 0.0, 1.0]]
-    """
-    drawn = np.zeros_like(rows)
-    for place in block_places(domain).values():
-        sums = rows[:, place].cumsum(axis=1, dtype=np.float64)
-        code = (sums <= rng.random(len(rows))[:, None] * sums[:, -1:]).sum(axis=1)
-        drawn[np.arange(len(rows)), place.start + np.minimum(code, place.stop - place.start - 1)] = 1.0
-    return drawn

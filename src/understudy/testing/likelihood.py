@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Budget, Charge
 from understudy.domain import Clique
-from understudy.gate import Critic, PrivateTable, Selection
+from understudy.gate import PrivateTable, Selection
 from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.gate.selection import indif, merge_codes
-from understudy.measurement import Measurement
+from understudy.measurement import Critic, Measurement
 from understudy.quality import NoisyError
 from understudy.source import Source
 from understudy.source.protocol import ReadsCodes

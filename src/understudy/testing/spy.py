@@ -23,7 +23,7 @@ from understudy.domain import Clique
 from understudy.gate import PrivateTable, gradient
 from understudy.gate import table as gate
 from understudy.gate.noise import NOISES
-from understudy.measurement import Measurement
+from understudy.measurement import Critic, Measurement
 from understudy.testing import expect
 
 
@@ -209,7 +209,7 @@ class Spy:
         return dependence
 
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(table: PrivateTable, critic: gradient.Critic, *, clip: float, rho: float) -> Any:
+        def ask(table: PrivateTable, critic: Critic, *, clip: float, rho: float) -> Any:
             self._start("gradient", table)
             answer = original(table, critic, clip=clip, rho=rho)
             codes = next(table._PrivateTable__source.codes())  # type: ignore[attr-defined]

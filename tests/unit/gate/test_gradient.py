@@ -8,9 +8,10 @@ import pytest
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import BudgetExceeded, SettingError
-from understudy.gate import Critic, PrivateTable, gradient
+from understudy.gate import PrivateTable, gradient
 from understudy.gate.gradient import UNIT, read_gradients, sum_gradients
 from understudy.ledger import Ledger
+from understudy.measurement import SLOPE, Critic
 from understudy.run.record import Recorder
 from understudy.schema import Recoding
 from understudy.testing.spy import Spy
@@ -34,7 +35,7 @@ def added(row, given, clip, domain=DOMAIN, maps=None):
     maps = {column: np.arange(size) for column, size in domain.items()} | (maps or {})
     lines = [start + maps[c][code] for start, c, code in zip(starts[:-1], domain, row, strict=True)]
     hidden = given.bias + sum(given.lines[line] for line in lines)
-    slope = np.where(hidden > 0, 1.0, gradient.SLOPE)
+    slope = np.where(hidden > 0, 1.0, SLOPE)
     parts = [np.zeros_like(array, dtype=np.float64) for array in given.arrays]
     for line in lines:
         parts[0][line] += slope * given.output

@@ -10,9 +10,11 @@ import understudy as us
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
-from understudy.gate import Critic, PrivateTable
+from understudy.gate import PrivateTable
 from understudy.gate.gradient import UNIT, sum_gradients
-from understudy.mechanism.dp_wgan import DPWGAN, draw_codes, mean_gradients, mean_score
+from understudy.measurement import Critic
+from understudy.mechanism.dp_wgan import DPWGAN
+from understudy.model.critic import draw_codes, mean_gradients, mean_score
 from understudy.testing.tables import CodedSource, WordSource
 
 DOMAIN = Domain({"a": 3, "b": 2})
