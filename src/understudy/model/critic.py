@@ -1,6 +1,6 @@
 """A generator network that is trained against a critic (a Wasserstein GAN), without the half that sees real rows.
 
-The generator is the network of `network.py`; a `Critic` scores rows by one hidden layer. Derivatives are written by hand.
+The generator is the network of `network.py`; a `Critic` scores rows by one hidden layer.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def mean_score(critic: Critic, rows: Floats) -> tuple[float, Floats]:
 
 
 def mean_gradients(critic: Critic, rows: Floats, columns: int) -> tuple[tuple[Floats, ...], Floats]:
-    """Return the mean of the derivatives of one-hot rows' scores by the critic's weights, and the norm of each row's."""
+    """Return the mean derivative of one-hot rows' scores by the critic's weights, and the norm of each row's."""
     hidden = rows @ critic.lines + critic.bias
     slope = np.where(hidden > 0, np.float32(1), np.float32(SLOPE))
     pull, reach = slope * critic.output, slope * hidden
