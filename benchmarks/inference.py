@@ -36,7 +36,9 @@ import tempfile
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from copy import copy
+from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -67,25 +69,16 @@ SAMPLE = 10_000
 COMMON = 0.01
 SETTINGS: dict[str, dict[str, Any]] = {
     "aim": {"max_mib": 2.0, "workload": "all-2way", "rounds": 2.0},  # fewer, larger rounds than by default, for speed
-    "adaptive": {"max_mib": 4.0},
+    "adaptive": {"max_mib": 2.0},
 }
+SOME = {"aim": 8, "adaptive": 8}  # columns, drawn at random for each run, for speed
 
 
 class Table:
     """A table, its schema, and its rows as analysts would see them."""
 
-    def __init__(self, data: Path, name: str) -> None:
-        self.name = name
-        if name in CODED:
-            sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
-            frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
-            sizes = {k: v["domain"] if isinstance(v, dict) else v for k, v in sizes.items()}
-            frame.columns = [str(column) for column in frame.columns]
-            self.frame = frame[list(sizes)].set_axis([_plain(c) for c in sizes], axis=1)
-            self.schema = us.Schema.from_domain({_plain(c): size for c, size in sizes.items()})
-        else:
-            self.frame = load_text(data, name)
-            self.schema = drafted(self.frame, wide=False)
+    def __init__(self, frame: pd.DataFrame, schema: us.Schema) -> None:
+        self.frame, self.schema = frame, schema
         self.rows = self.view(self.frame)
         self.listed = [c.name for c in self.schema.coded if not isinstance(c, AxisColumn) or _has_no_bins(c)]
         self.numbers = [c for c in self.rows if self.rows[c].dtype == float and self.rows[c].nunique() > 8]
@@ -100,6 +93,30 @@ class Table:
         if key not in self._truths:
             self._truths[key] = truth(self.rows, asked, logistic=logistic)
         return self._truths[key]
+
+    @classmethod
+    def load(cls, data: Path, name: str) -> Table:
+        """Read one of the tables that are in use."""
+        if name not in CODED:
+            frame = load_text(data, name)
+            return cls(frame, drafted(frame, wide=False))
+        sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
+        frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
+        sizes = {k: v["domain"] if isinstance(v, dict) else v for k, v in sizes.items()}
+        frame.columns = [str(column) for column in frame.columns]
+        frame = frame[list(sizes)].set_axis([_plain(c) for c in sizes], axis=1)
+        return cls(frame, us.Schema.from_domain({_plain(c): size for c, size in sizes.items()}))
+
+    def select(self, columns: Collection[str]) -> Table:
+        """The same table with fewer columns."""
+        table = copy(self)
+        table.schema = replace(self.schema, columns=tuple(c for c in self.schema.columns if c.name in columns))
+        for part in ("frame", "rows"):
+            setattr(table, part, getattr(self, part)[[c for c in getattr(self, part) if c in columns]])
+        for part in ("listed", "numbers", "groups", "binary"):
+            setattr(table, part, [c for c in getattr(self, part) if c in columns])
+        table.numbers = table.numbers or table.binary
+        return table
 
     def _is_even(self, column: str) -> bool:
         """Whether no value of a column is so rare that it may be merged."""
@@ -170,14 +187,20 @@ def ask_triple(table: Table, triple: tuple[str, str, str]) -> Iterator[Any]:
         yield "logistic", f"{response} ~ {one} + {term}", triple
 
 
-def choose_triples(table: Table, rng: np.random.Generator, count: int) -> list[tuple[str, str, str]]:
-    """Responses with two predictors, small enough to be measured together."""
+def choose_triples(
+    table: Table, rng: np.random.Generator, count: int, pairs: Collection[tuple[str, str]] | None = None
+) -> list[tuple[str, str, str]]:
+    """Responses with two predictors, small enough to be measured together; all of whose pairs are among those given."""
     found: list[tuple[str, str, str]] = []
     domain = table.schema.domain
+    if len(table.numbers) < 2:
+        return found
     for _ in range(200):
         responses = table.binary if len(found) % 2 and table.binary else table.numbers
         triple = (rng.choice(responses), rng.choice(table.numbers), rng.choice(table.groups or table.numbers))
-        if len(set(triple)) == 3 and domain.cells(triple) <= 20_000 and triple not in found:
+        if len(set(triple)) < 3 or domain.cells(triple) > 20_000 or triple in found:
+            continue
+        if pairs is None or all(pair in pairs or pair[::-1] in pairs for pair in combinations(triple, 2)):
             found.append(tuple(map(str, triple)))
         if len(found) == count:
             break
@@ -255,14 +278,14 @@ def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], 
     pairs = [pair for pair in combinations(columns, 2) if all(c in table.rows for c in pair)]
     measured = [pair for pair in pairs if any(set(pair) <= clique for clique in cliques)]
     others = [pair for pair in pairs if pair not in set(measured)]
-    for column in rng.permutation([c for c in columns if c in table.rows])[:10]:
-        yield from ask_shares(table, (str(column),), rng, 2)
+    for column in rng.permutation([c for c in columns if c in table.rows])[:6]:
+        yield from ask_shares(table, (str(column),), rng, 1)
     for some in (measured, others):
-        for place in rng.permutation(len(some))[:10]:
-            yield from ask_shares(table, some[place], rng, 2)
+        for place in rng.permutation(len(some))[:6]:
+            yield from ask_shares(table, some[place], rng, 1)
         told = [asked for pair in some for asked in ask_pair(table, pair)]
-        yield from (told[place] for place in rng.permutation(len(told))[:8])
-    for triple in choose_triples(table, rng, 3):
+        yield from (told[place] for place in rng.permutation(len(told))[:6])
+    for triple in choose_triples(table, rng, 1, set(measured)) + choose_triples(table, rng, 2):
         yield from ask_triple(table, triple)
 
 
@@ -295,6 +318,13 @@ class Run(NamedTuple):
     def target(self) -> Literal["table", "population"]:
         """What the statistics are about."""
         return "table" if self.kind in ("plain", "keep") else "population"
+
+    def choose_columns(self, table: Table) -> Table:
+        """The table, or some of its columns for mechanisms that take long."""
+        if self.mechanism not in SOME:
+            return table
+        rng = np.random.default_rng([self.seed, 2])
+        return table.select(rng.permutation(list(table.schema.domain))[: SOME[self.mechanism]].tolist())
 
     def choose_analyses(self, table: Table) -> list[tuple[str, str, str]]:
         """The columns that are analysed together; none if what is asked depends on what was measured."""
@@ -361,13 +391,13 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
 
 def make(given: argparse.Namespace) -> None:
     given.folder.mkdir(exist_ok=True)
-    tables = {name: Table(given.data, name) for name in given.tables.split(",")}
+    tables = {name: Table.load(given.data, name) for name in given.tables.split(",")}
     settings = (given.mechanisms.split(","), map(float, given.epsilons.split(",")), given.kinds.split(","))
     for number, name, *setting in product(range(given.runs), tables, *settings):
         run = Run(name, *setting, number)
         if not (given.folder / run.file).exists():
             started = time.process_time()
-            make_once(tables[name], run, given.folder)
+            make_once(run.choose_columns(tables[name]), run, given.folder)
             print(f"{run.file}: {time.process_time() - started:.1f} s", flush=True)
 
 
@@ -385,8 +415,8 @@ def ask(given: argparse.Namespace) -> None:
         if tuple(map(str, run)) in done or (given.tables and run.table not in given.tables.split(",")):
             continue
         if run.table not in tables:
-            tables[run.table] = Table(given.data, run.table)
-        lines = list(ask_once(tables[run.table], run, us.Release.load(path)))
+            tables[run.table] = Table.load(given.data, run.table)
+        lines = list(ask_once(run.choose_columns(tables[run.table]), run, us.Release.load(path)))
         with given.record.open("a", newline="") as file:
             csv.DictWriter(file, FIELDS).writerows(lines)
 
