@@ -86,6 +86,7 @@ class Table:
         self.binary = [c for c in self.groups if self.rows[c].nunique() == 2 and self.rows[c].dtype == float]
         self.numbers = self.numbers or self.binary
         self._truths: dict[str, dict[str, float]] = {}
+        self._shares: dict[tuple[str, ...], pd.Series] = {}
 
     def truth(self, asked: str, *, logistic: bool) -> dict[str, float]:
         """The true value of each term of a statistic."""
@@ -93,6 +94,13 @@ class Table:
         if key not in self._truths:
             self._truths[key] = truth(self.rows, asked, logistic=logistic)
         return self._truths[key]
+
+    def common(self, columns: tuple[str, ...]) -> pd.Series:
+        """The shares of the cells of some columns that are not rare."""
+        if columns not in self._shares:
+            shares = self.rows.groupby(list(columns)).size() / len(self.rows)
+            self._shares[columns] = shares[shares >= COMMON]
+        return self._shares[columns]
 
     @classmethod
     def load(cls, data: Path, name: str) -> Table:
@@ -157,8 +165,7 @@ def ask_shares(table: Table, columns: tuple[str, ...], rng: np.random.Generator,
     """Shares of cells of at least 1 % of the rows, of columns whose codes are single values."""
     if not set(columns) <= set(table.listed):
         return
-    shares = table.rows.groupby(list(columns)).size() / len(table.rows)
-    shares = shares[shares >= COMMON]
+    shares = table.common(columns)
     for cell in rng.permutation(len(shares))[:count]:
         values = shares.index[cell] if len(columns) > 1 else (shares.index[cell],)
         if any('"' in str(v) for v in values):
@@ -278,14 +285,14 @@ def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], 
     pairs = [pair for pair in combinations(columns, 2) if all(c in table.rows for c in pair)]
     measured = [pair for pair in pairs if any(set(pair) <= clique for clique in cliques)]
     others = [pair for pair in pairs if pair not in set(measured)]
-    for column in rng.permutation([c for c in columns if c in table.rows])[:6]:
+    for column in rng.permutation([c for c in columns if c in table.rows])[:4]:
         yield from ask_shares(table, (str(column),), rng, 1)
     for some in (measured, others):
-        for place in rng.permutation(len(some))[:6]:
+        for place in rng.permutation(len(some))[:4]:
             yield from ask_shares(table, some[place], rng, 1)
         told = [asked for pair in some for asked in ask_pair(table, pair)]
-        yield from (told[place] for place in rng.permutation(len(told))[:6])
-    for triple in choose_triples(table, rng, 1, set(measured)) + choose_triples(table, rng, 2):
+        yield from (told[place] for place in rng.permutation(len(told))[:4])
+    for triple in choose_triples(table, rng, 1, set(measured)) + choose_triples(table, rng, 1):
         yield from ask_triple(table, triple)
 
 
@@ -412,7 +419,10 @@ def ask(given: argparse.Namespace) -> None:
     files = sorted(given.folder.glob("*.release"), key=lambda path: (Run.parse(path).number, path.name))
     for path in files:
         run = Run.parse(path)
-        if tuple(map(str, run)) in done or (given.tables and run.table not in given.tables.split(",")):
+        wanted = ((run.table, given.tables), (run.mechanism, given.mechanisms), (run.kind, given.kinds))
+        if any(only and value not in only.split(",") for value, only in wanted) or run.number >= given.runs:
+            continue
+        if tuple(map(str, run)) in done:
             continue
         if run.table not in tables:
             tables[run.table] = Table.load(given.data, run.table)
@@ -475,6 +485,9 @@ def main() -> None:
     command.add_argument("folder", type=Path)
     command.add_argument("record", type=Path)
     command.add_argument("--tables", default="", help="only these tables")
+    command.add_argument("--mechanisms", default="", help="only these mechanisms")
+    command.add_argument("--kinds", default="", help="only these kinds")
+    command.add_argument("--runs", type=int, default=100)
     command = commands.add_parser("show")
     command.set_defaults(do=show)
     command.add_argument("records", type=Path, nargs="+")

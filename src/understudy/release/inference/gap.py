@@ -42,11 +42,10 @@ class Gaps:
     Args:
         release: the release, for the record of its mechanism.
         tables: its tables.
-        assume: a missed correlation that the caller states instead.
     """
 
-    def __init__(self, release: Release, tables: CorrectedTables, assume: float | None = None) -> None:
-        self._tables, self._assume = tables, assume
+    def __init__(self, release: Release, tables: CorrectedTables) -> None:
+        self._tables = tables
         self._scores = _read_scores(release.rounds)
         self._tree = _read_tree(release.rounds) if self._scores is None else []
         self._all = _correlation_of_rounds(release, tables) if not self._tree and self._scores is None else None
@@ -54,8 +53,6 @@ class Gaps:
 
     def correlation(self, clique: Clique) -> float | None:
         """The missed correlation of the columns of a clique that were not measured together; None if not known."""
-        if self._assume is not None:
-            return self._assume
         apart = [pair for pair in combinations(clique, 2) if not self._tables.is_measured(pair)]
         known = self._all
         if self._scores is not None:
