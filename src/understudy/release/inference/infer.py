@@ -330,7 +330,7 @@ def _combine(
                 raise SettingError(
                     f"the statistic rests on relations that were not measured ({_name_pairs(tables, [clique])}), and "
                     f"the release does not say how strong they may be; {_remedy([clique])}, or state a correlation "
-                    "that you consider possible, as in assume=0.1"
+                    "that you consider possible, as in assume=0.1 (--assume 0.1)"
                 )
             assumed = max(assumed, correlation)
             gap = gap + correlation**2 * left
