@@ -81,14 +81,14 @@ def test_analysts(after, follow):
 
 def test_analysts_in_r(after, forks):
     """The first block of R gives the table of coefficients that the guide shows."""
-    ready = shutil.which("Rscript") and subprocess.run(["Rscript", "-e", "library(jsonlite)"], check=False).returncode == 0
-    if not ready:
+    r = shutil.which("Rscript")
+    if r is None or subprocess.run([r, "-e", "library(jsonlite)"], check=False).returncode:
         pytest.skip("needs R with jsonlite: apt-get install r-base-core r-cran-jsonlite")
     block = re.search(r"^```r\n(.*?)^```$", (GUIDES / "analysts.md").read_text(), re.DOTALL | re.MULTILINE)
     assert block is not None
     path = os.pathsep.join([str(forks.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     options = {"cwd": after / "people-for-analysts", "env": {**os.environ, "PATH": path}, "text": True}
-    done = subprocess.run(["Rscript", "-e", block[1]], **options, capture_output=True, check=False)
+    done = subprocess.run([r, "-e", block[1]], **options, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"term +estimate +se +low +high +p\n1 +Intercept .*\n2 +age .*\n3 C\(sex\)\[T\.M\]", done.stdout)
     assert "missed correlation of 0.2" in done.stdout
