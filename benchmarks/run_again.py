@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import understudy as us
-from understudy.run.rehearsal import rehearsal_rows
+from understudy.planning.made_up import rehearsal_rows
 
 
 def main(columns: int = 100, rows: int = 20_000) -> None:

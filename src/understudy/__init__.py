@@ -18,12 +18,10 @@ from importlib import import_module as _import_module
 if _typing.TYPE_CHECKING:
     from understudy import errors, testing
     from understudy.accounting import Budget, Receipt
-    from understudy.attacks import attack
     from understudy.bundle import make_bundle
     from understudy.comparison import compare
     from understudy.domain import Clique, Domain
-    from understudy.drafting import draft
-    from understudy.evaluation import evaluate, write_report
+    from understudy.evaluation import attack, evaluate, write_report
     from understudy.gate import PrivateTable
     from understudy.ledger import Ledger
     from understudy.measurement import Measurement
@@ -36,13 +34,13 @@ if _typing.TYPE_CHECKING:
     from understudy.schema import Schema
     from understudy.sink.spark import write_spark
     from understudy.source import Source
+    from understudy.source.draft import draft
     from understudy.testing.audit import audit
 
 _HOMES = {
     "domain": ("Clique", "Domain"),
-    "attacks": ("attack",),
     "comparison": ("compare",),
-    "evaluation": ("evaluate", "write_report"),
+    "evaluation": ("attack", "evaluate", "write_report"),
     "measurement": ("Measurement",),
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
     "accounting": ("Budget", "Receipt"),
@@ -50,7 +48,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "progress": ("Step", "progress_bar"),
     "planning": ("plan",),
-    "drafting": ("draft",),
+    "source.draft": ("draft",),
     "bundle": ("make_bundle",),
     "release": ("Release",),
     "release.inference": ("combine",),

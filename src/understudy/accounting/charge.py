@@ -44,6 +44,7 @@ class Charge:
         candidates: for a selection, the number of candidates and the SHA-256 of their list. (A spanning tree of 300
             columns selects 299 times among up to 44,850 pairs; their names would be most of the release.)
         query: the SHA-256 of the query matrix; None if the cells themselves were counted.
+        table: the virtual table that was counted, where several tables are linked; else None.
     """
 
     what: What
@@ -57,6 +58,7 @@ class Charge:
     threshold: int | None = None
     candidates: tuple[int, str] | None = None
     query: str | None = None
+    table: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, with fractions as text, so that JSON keeps them exactly."""

@@ -143,7 +143,7 @@ def attack(
 
     understudy attack people.release --real people.csv -o attacks.json
     """
-    from understudy.attacks import attack as play
+    from understudy.evaluation import attack as play
     from understudy.schema.custodian import mark_path
 
     path = None if output is None else mark_path(output)
@@ -234,7 +234,7 @@ def report(
             given = parse_settings(setting or [])
             played = None
             if attacks:
-                from understudy.attacks import attack as play
+                from understudy.evaluation import attack as play
 
                 played = play(
                     loaded, table, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress

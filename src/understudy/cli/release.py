@@ -26,7 +26,7 @@ from understudy.errors import ManyRows, OutputError, SettingError
 from understudy.files import describe_os_error
 
 if TYPE_CHECKING:
-    from understudy.bounds import Bound
+    from understudy.release.bounds import Bound
     from understudy.schema import Dialect
 
 ReleaseFile = Annotated[Path, typer.Argument(help="A release file.")]

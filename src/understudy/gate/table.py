@@ -371,7 +371,8 @@ class PrivateTable:
         self.__asked: dict[Clique, tuple[Clique, frozenset[str]]] = {}
         self.__plan = None if plan is None else dict(plan)
         self.__domain = source.domain
-        self.__neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
+        self.__neighbours = _neighbours(source)
+        self.__table: str | None = None
 
     def __repr__(self) -> str:
         return f"PrivateTable({len(self.domain)} columns, {float(self.__account.remaining):.6g} of the budget left)"
@@ -436,22 +437,28 @@ class PrivateTable:
         view.__domain = recoding.recode(self.__source.domain)
         return view
 
-    def over(self, source: Source) -> PrivateTable:
-        """Return the same rows coded by another schema, with the same account.
+    def over(self, source: Source, *, table: str | None = None) -> PrivateTable:
+        """Return the same units counted through another source, with the same account.
 
-        **Privacy.** Each coding acts row by row and bounds each unit by itself, so sensitivities do not change.
+        Args:
+            source: the rows coded by another schema, or another table of the same units.
+            table: the name of that table in charges; None for another coding of the same rows.
+
+        **Privacy.** Each source bounds every unit by itself. The sensitivities are those of the given source, because
+        it may count more or fewer rows of a unit; all charges go to one account, so that they compose.
 
         Raises:
             SettingError: if the source protects other units, or the run fixed its measurements in advance.
         """
         self._refuse_if_planned()
-        if not isinstance(source, Source) or (source.unit, source.rows_public) != (
-            self.__source.unit,
-            self.__source.rows_public,
-        ):
+        same = isinstance(source, Source) and source.rows_public == self.__source.rows_public
+        if same and table is None:
+            same = source.unit == self.__source.unit
+        if not same or source.unit.column != self.__source.unit.column:
             raise SettingError("the other coding of the rows must protect the same units")
         view = self.recode(Recoding.identity())
-        view.__source, view.__domain = source, source.domain
+        view.__source, view.__domain, view.__table = source, source.domain, table
+        view.__neighbours = _neighbours(source)
         return view
 
     @property
@@ -734,6 +741,8 @@ class PrivateTable:
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
         """Charge the account and return the answer: the recorded one, or a new one that is recorded first."""
+        if self.__table is not None:
+            charges = [replace(charge, table=self.__table) for charge in charges]
         recorded = None if self.__recorder is None else self.__recorder.recall(charges, self.__recoding)
         self.__account.pay(charges)
         if recorded is not None:
@@ -813,3 +822,7 @@ class PrivateTable:
     def _released(self, answer: T) -> T:
         """Return a new answer; tests replace this method to observe answers."""
         return answer
+
+
+def _neighbours(source: Source) -> Neighbours:
+    return Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)

@@ -288,10 +288,7 @@ class Draw:
         shape = domain.shape(self.given)
         groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
         weights = np.ascontiguousarray(self.table, dtype=np.float64).reshape(-1, domain[self.column])
-        out = np.empty(rows, np.int32)
-        seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
-        draw_values(groups, weights, seed, True, out)
-        return out.astype(np.min_scalar_type(domain[self.column] - 1))
+        return draw_values(groups, weights, rng).astype(np.min_scalar_type(domain[self.column] - 1))
 
 
 def _maximal(tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
@@ -446,7 +443,7 @@ class _Step:
         kernels.plan_changes(have, target, alpha, share, nearest, state, removed, copied, written)
         freed = np.empty(int(removed.sum()), np.int32)
         models = np.empty(int(copied.sum()), np.int32)
-        kernels.pick_rows(cells, have, removed, copied, state, freed, models)
+        kernels.pick_rows(cells, have.copy(), removed + copied, removed, state, freed, models)
         self._copy(models[: len(freed)], freed)
         self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
         return float(np.abs(have - self._target).sum()) / self._rows

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import html_table
-from understudy.bounds import Evidence, Stage, count_interval
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
+from understudy.release.bounds import Evidence, Stage, count_interval
 from understudy.schema import Dialect, Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
@@ -39,6 +38,7 @@ from understudy.release.archive import (
     unpack,
     write_archive,
 )
+from understudy.release.bounds import Bound, marginal_bounds
 from understudy.schema import Recoding, Schema
 from understudy.schema.axis import AxisColumn
 
@@ -433,20 +433,23 @@ class Release:
         """
         target = as_path("path", path)
         arrays: dict[str, NDArray[Any]] = {}
-        manifest = {
+        write_archive(target, self.to_manifest(arrays), arrays, overwrite=overwrite)
+
+    def to_manifest(self, arrays: dict[str, NDArray[Any]], prefix: str = "") -> dict[str, Any]:
+        """Return the content of a release file as plain data; its arrays are added to `arrays`, named with `prefix`."""
+        return {
             "schema": self.schema.to_dict(),
             "mechanism": self.mechanism,
-            "settings": pack(dict(self.settings), arrays, "settings"),
+            "settings": pack(dict(self.settings), arrays, f"{prefix}settings"),
             "receipt": self.receipt.to_dict(),
             "recoding": self.recoding.to_dict(),
-            "rounds": pack(list(self.rounds), arrays, "rounds"),
+            "rounds": pack(list(self.rounds), arrays, f"{prefix}rounds"),
             "default_rows": self.default_rows,
             **({} if self.quality is None else {"quality": self.quality.to_dict()}),
             **({} if self.generator is None else {"generator": self.generator.to_dict()}),
-            "measurements": pack([measurement_to_dict(m) for m in self.measurements], arrays, "measurements"),
-            "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
+            "measurements": pack([measurement_to_dict(m) for m in self.measurements], arrays, f"{prefix}measurements"),
+            "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, f"{prefix}model")},
         }
-        write_archive(target, manifest, arrays, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Release:
@@ -456,8 +459,10 @@ class Release:
             ReleaseError: if it is missing, damaged, altered, or of a newer format.
         """
         manifest, arrays = read_archive(as_path("path", path))
+        if "parts" in manifest:
+            raise ReleaseError(f"{path} is a release of linked tables; open it with `LinkedRelease.load`")
         try:
-            return cls._from_manifest(manifest, arrays)
+            return cls.from_manifest(manifest, arrays)
         except ReleaseError as error:
             raise ReleaseError(f"{path}: {error}") from None
         except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
@@ -466,7 +471,8 @@ class Release:
             raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
-    def _from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+    def from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+        """Return the release that `to_manifest` wrote; everything in it is checked."""
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
             raise ReleaseError("it holds a model of a kind that this version does not know; install a newer understudy")

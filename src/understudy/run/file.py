@@ -126,7 +126,7 @@ class RunFile:
         """Return the table: a resolved path or an address, or the rows of a rehearsal."""
         if not self.rehearsal:
             return self.near(self.content["data"])
-        from understudy.run.rehearsal import rehearsal_rows
+        from understudy.planning.made_up import rehearsal_rows
         from understudy.schema import Schema
 
         return rehearsal_rows(Schema.load(self.schema), self.content.get("rows"), seed=self.outputs["seed"] or 0)

@@ -334,9 +334,9 @@ def load(path: Path, *, unit: str | None = None) -> Schema:
     Raises:
         SchemaError: naming the file, the line and the column of what is wrong.
     """
-    text = _read(path)
+    text = read_schema_text(path)
     try:
-        return from_dict(_parse(text, path), unit=unit)
+        return from_dict(parse_content(text, path), unit=unit)
     except FieldError as error:
         line = _find_line(text, error.path)
         raise SchemaError(f"{path}{f', line {line}' if line else ''}: {error}") from None
@@ -376,7 +376,7 @@ def to_dict(schema: Schema) -> dict[str, Any]:
 
 def states_unit(path: Path) -> bool:
     """Whether a schema file says who is protected; a draft that nobody has reviewed may not."""
-    return "privacy_unit" in _table_keys(_parse(_read(path), path))
+    return "privacy_unit" in _table_keys(parse_content(read_schema_text(path), path))
 
 
 def from_dict(content: Any, *, unit: str | None = None) -> Schema:
@@ -391,6 +391,8 @@ def from_dict(content: Any, *, unit: str | None = None) -> Schema:
     """
     from understudy.schema.schema import Schema
 
+    if isinstance(content, Mapping) and "resources" in content:
+        raise FieldError("this is a data package of several tables; a single table has `fields`", ())
     ours = _table_keys(content)
     fields = content.get("fields")
     if not isinstance(fields, list) or not fields:
@@ -487,7 +489,12 @@ def _parse_dialect(given: Any) -> Dialect:
         raise FieldError(text if ";" in text else f"{text}; correct it", (OURS, "dialect", *first["loc"])) from None
 
 
-def _read(path: Path) -> str:
+def read_schema_text(path: Path) -> str:
+    """Read a schema file.
+
+    Raises:
+        SchemaError: if it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -500,7 +507,12 @@ def _read(path: Path) -> str:
         raise SchemaError(f"{path}: cannot be read; check the path") from None
 
 
-def _parse(text: str, path: Path) -> Any:
+def parse_content(text: str, path: Path) -> Any:
+    """Parse the text of a schema file, JSON or YAML depending on its ending.
+
+    Raises:
+        SchemaError: naming the line of what is wrong.
+    """
     import yaml
 
     if path.suffix == ".json":

@@ -17,7 +17,7 @@ from understudy.accounting import Budget, epsilon_of
 from understudy.accounting.neighbours import Neighbours
 from understudy.ledger import Grant, Ledger, Reservation
 from understudy.ledger.spending import add_up, budget_from_dict, budget_to_dict
-from understudy.run.rehearsal import rehearsal_rows
+from understudy.planning.made_up import rehearsal_rows
 
 ONE = Budget.of(epsilon=1.0, delta=1e-9)
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})

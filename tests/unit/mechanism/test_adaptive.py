@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from understudy.accounting import Budget
-from understudy.bounds import Evidence, marginal_bounds
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
@@ -16,6 +15,7 @@ from understudy.mechanism import adaptive
 from understudy.mechanism.adaptive import STOP, Adaptive, choose_batch
 from understudy.model.graphical import GraphicalModel
 from understudy.release.answer import _stages_from_rounds
+from understudy.release.bounds import Evidence, marginal_bounds
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 

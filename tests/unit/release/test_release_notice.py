@@ -8,7 +8,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import ManyRows
-from understudy.run.rehearsal import rehearsal_rows
+from understudy.planning.made_up import rehearsal_rows
 
 SCHEMA = us.Schema.from_domain({"a": 2, "b": 2})
 

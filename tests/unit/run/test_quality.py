@@ -13,9 +13,9 @@ from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
+from understudy.planning.made_up import rehearsal_rows
 from understudy.quality import Quality, parse_share
 from understudy.run.quality import MOST, Rating, measure_quality
-from understudy.run.rehearsal import rehearsal_rows
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 

@@ -12,7 +12,7 @@ import pytest
 
 import understudy as us
 from understudy import errors, run
-from understudy.run.rehearsal import rehearsal_rows
+from understudy.planning.made_up import rehearsal_rows
 
 PATIENTS = """
 fields:

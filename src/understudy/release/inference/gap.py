@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from understudy.bounds import marginal_bounds
 from understudy.domain import Clique
 from understudy.release.answer import collect_evidence
+from understudy.release.bounds import marginal_bounds
 from understudy.release.inference.corrected import Array, CorrectedTables
 
 if TYPE_CHECKING:

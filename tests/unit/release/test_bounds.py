@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from understudy.accounting import Budget
-from understudy.bounds import (
+from understudy.domain import Domain
+from understudy.gate import PrivateTable
+from understudy.measurement import Measurement
+from understudy.mechanism.aim import AIM
+from understudy.model.graphical import GraphicalModel
+from understudy.release.bounds import (
     Evidence,
     Law,
     Stage,
@@ -17,11 +22,6 @@ from understudy.bounds import (
     subgaussian_l1,
     weighted_average,
 )
-from understudy.domain import Domain
-from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
-from understudy.mechanism.aim import AIM
-from understudy.model.graphical import GraphicalModel
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from understudy.attacks import Tree, attack, match_counts
 from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
+from understudy.evaluation.attacks import Tree, attack, match_counts
 from understudy.report import public_report
 from understudy.report.page import _draw_attacks, load_template
 
