@@ -31,11 +31,11 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import argparse
 import csv
 import json
+import math
 import shutil
 import tempfile
 import time
 import zlib
-from collections import defaultdict
 from collections.abc import Collection, Iterator
 from copy import copy
 from dataclasses import replace
@@ -435,36 +435,50 @@ def ask(given: argparse.Namespace) -> None:
 
 
 def show(given: argparse.Namespace) -> None:
+    """Print the tables of benchmarks/inference.md."""
     record = pd.concat([pd.read_csv(path, dtype={"term": str}) for path in given.records])
-    known = record[record.se.notna() | record.p.notna()]
-    null = known[known.kind == "shuffled"]
-    known = known[(known.kind != "shuffled") & known.se.notna()].copy()
+    known = record[record.se.notna() & (record.kind != "shuffled")].copy()
     known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
     known["squared"] = ((known.estimate - known.truth) / known.se) ** 2
-    known["half"] = (known.high - known.low) / 2
-    print("| table | mechanism | epsilon | runs | statistic | measured | intervals | coverage | error / se |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for key, part in known.groupby(["table", "mechanism", "epsilon", "kind", "statistic", "measured"]):
-        name, mechanism, epsilon, kind, statistic, measured = key
-        runs = part.run.nunique()
-        cells = (name, mechanism, f"{epsilon:g}", f"{kind}, {runs}", statistic, "yes" if measured else "no", len(part))
-        error = float(np.sqrt(part.squared.mean()))
-        print("| " + " | ".join(map(str, cells)) + f" | {100 * part.covered.mean():.1f} % | {error:.2f} |")
-    print(
-        "\n| table | mechanism | epsilon | test | measured | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|"
-    )
-    for key, part in null[null.p.notna()].groupby(["table", "mechanism", "epsilon", "statistic", "measured"]):
-        cells = (*key[:2], f"{key[2]:g}", key[3], "yes" if key[4] else "no", len(part))
+    known["about"] = np.where(known.kind == "population", "population", "table")
+    _print_by(known, ["mechanism", "table", "epsilon", "about"])
+    _print_by(known, ["statistic", "mechanism", "about"])
+    print("\nLines below 94 % (measured) or 90 % (not measured), of at least 20 intervals:\n")
+    for key, part in known.groupby(["table", "mechanism", "epsilon", "statistic", "about", "measured"]):
+        if len(part) >= 20 and part.covered.mean() < (0.94 if key[-1] else 0.90):
+            words = [*map(str, key[:-1]), "measured" if key[-1] else "not measured"]
+            by_run = part.groupby("run").covered.mean()
+            spread = 100 * by_run.std() / math.sqrt(len(by_run))
+            print(f"- {', '.join(words)}: {_coverage(part)}, {len(by_run)} runs, standard error {spread:.1f}")
+    null = record[(record.kind == "shuffled") & record.p.notna()]
+    print("\n| test | mechanism | epsilon | measured | runs | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|")
+    for key, part in null.groupby(["statistic", "mechanism", "epsilon", "measured"]):
+        runs = len(part[["table", "run"]].drop_duplicates())
+        cells = (*key[:2], f"{key[2]:g}", "yes" if key[3] else "no", runs, len(part))
         print("| " + " | ".join(map(str, cells)) + f" | {100 * (part.p < 0.05).mean():.1f} % |")
     refused = record[record.term.astype(str).str.startswith("refused")]
-    counts: dict[str, int] = defaultdict(int)
-    for text in refused.term:
-        counts[text.split("(")[0][:60]] += 1
-    print(
-        f"\nRefused: {len(refused)} of {len(refused) + record.drop_duplicates([*FIELDS[:6], 'asked']).shape[0]} asked."
-    )
-    for text, count in sorted(counts.items(), key=lambda item: -item[1]):
+    asked = len(record.drop_duplicates([*FIELDS[:6], "asked"]))
+    print(f"\nRefused: {len(refused)} of {asked} asked.")
+    for text, count in refused.term.str.split("(").str[0].str[:60].value_counts().items():
         print(f"- {count}: {text}")
+
+
+def _coverage(part: pd.DataFrame) -> str:
+    return f"{100 * part.covered.mean():.1f} % of {len(part):,}"
+
+
+def _print_by(known: pd.DataFrame, names: list[str]) -> None:
+    """Print coverage and error / se by some properties of the runs."""
+    print(f"\n| {' | '.join(names)} | runs | measured | error / se | not measured | error / se |")
+    print("|---" * (len(names) + 5) + "|")
+    for key, part in known.groupby(names):
+        cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in key]
+        cells.append(str(len(part[["table", "epsilon", "kind", "run"]].drop_duplicates())))
+        for measured in (1, 0):
+            some = part[part.measured == measured]
+            error = float(np.sqrt(some.squared.mean())) if len(some) else math.nan
+            cells += [_coverage(some), f"{error:.2f}"] if len(some) else ["", ""]
+        print(f"| {' | '.join(cells)} |")
 
 
 def main() -> None:

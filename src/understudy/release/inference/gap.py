@@ -28,9 +28,9 @@ LEAST = 0.05
 """The smallest missed correlation that is assumed: no mechanism looks for weaker ones."""
 
 EVIDENCE = 8
-"""The degrees of freedom of a missed correlation."""
+"""How many pairs a missed correlation is estimated from, hence its degrees of freedom."""
 
-_FEWEST, _LAST = 3, 4  # pairs below which nothing is estimated, and how many of the last ones are used
+_FEWEST = 3  # pairs below which nothing is estimated
 _COMMON = 0.01  # of the rows: cells of fewer rows say little
 _PER_DISTANCE = 1.6  # L1 distance from independence of the pair that was preferred, for each unit of correlation
 _PASSES = 20
@@ -157,7 +157,7 @@ def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float |
                     found.append(_squared_error(expected, counts / tables.rows, variance))
                     break
         start = end
-    known = [value for value in found if value is not None][-_LAST:]
+    known = [value for value in found if value is not None][-EVIDENCE:]
     return math.sqrt(max(0.0, float(np.mean(known)))) if len(known) >= _FEWEST else None
 
 
