@@ -348,7 +348,9 @@ def make_once(table: Table, run: Run, folder: Path) -> None:
         frame = frame.copy()
         for column in {one for _, one, _ in kept}:
             frame[column] = frame[column].to_numpy()[rng.permutation(len(frame))]
-    settings = SETTINGS.get(run.mechanism, {}) | ({"keep": kept} if kept and run.mechanism == "mst" else {})
+    settings = dict(SETTINGS.get(run.mechanism, {}))
+    if run.mechanism == "mst" and kept:
+        settings["keep"] = list({frozenset(clique): clique for clique in kept}.values())
     with tempfile.TemporaryDirectory() as place:
         release = us.synthesize(
             *(frame, table.schema),

@@ -21,7 +21,7 @@ GUIDES = ROOT / "docs" / "guide"
 PAGES = sorted(path.name for path in GUIDES.glob("*.md"))
 FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk.md", "run.md", "bounds.md", "mst.md",
             "privbayes.md", "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md",
-            "ledger.md", "public.md", "audit.md", "compare.md"}  # fmt: skip
+            "ledger.md", "public.md", "audit.md", "compare.md", "linked.md"}  # fmt: skip
 """Guides that a test below follows; what `air-gapped.md` says is installed, so only `make clean-machine` can."""
 
 
@@ -212,3 +212,13 @@ def test_every_page_with_something_to_run_is_followed(name):
     for kind, block in re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.M | re.S):
         for line in block.splitlines():
             assert kind or not line.startswith("understudy ") or "postgresql://" in line, line
+
+
+def test_linked(follow, tmp_path):
+    said = follow("linked.md", tmp_path)
+    assert "P0001" in said
+    assert sorted(file.name for file in (tmp_path / "synthetic").iterdir()) == [
+        "datapackage.json",
+        "patients.csv",
+        "visits.csv",
+    ]

@@ -353,6 +353,7 @@ class _Neighbours(_Part):
     unit: str | None
     max_rows: Annotated[int, Field(ge=1)]
     replace_one: bool
+    tables: list[Annotated[list[str | int], Field(min_length=2, max_length=2)]] = []
 
 
 class _Charge(_Part):

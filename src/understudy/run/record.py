@@ -41,6 +41,8 @@ class Recorder:
         self._next, self._recalled = 0, len(self._answers)
         self.measurements: list[Measurement] = []
         self.recoding = Recoding.identity()
+        self.measured: dict[str, list[Measurement]] = {}  # by virtual table, where several tables are linked
+        self.recodings: dict[str, Recoding] = {}
 
     @property
     def answered(self) -> bool:
@@ -113,6 +115,9 @@ class Recorder:
         if charges[0].what == "measure":
             self.measurements += answer
             self.recoding = recoding
+            if (table := charges[0].table) is not None:
+                self.measured.setdefault(table, []).extend(answer)
+                self.recodings[table] = recoding
         return answer
 
     def _refuse_test_mode(self) -> None:
