@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import comb
@@ -14,10 +14,12 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.yaml_json import is_yaml_or_json, read_yaml
+from understudy.yaml_json import is_yaml_or_json, read_json, read_yaml
 
 MOST_CLIQUES = 2_000_000
 """The most cliques of an `all-kway` workload (the triples of 229 columns): more take minutes and gigabytes."""
+
+_MOST_TRIPLES = 40  # columns; a conditional workload of more has pairs only
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Workload:
     """
 
     weights: Mapping[Clique, float]
+    closed: bool = False
+    """Whether the cliques are all that matter, so that `closure` adds no subsets."""
 
     def __iter__(self) -> Iterator[Clique]:
         return iter(self.weights)
@@ -97,6 +101,35 @@ class Workload:
         return cls.of(domain, (tuple(domain.columns[i] for i in every[index]) for index in drawn))
 
     @classmethod
+    def conditional(cls, domain: Domain, own: Sequence[str], linking: Sequence[str] = ()) -> Workload:
+        """Make the workload of a distribution of some columns given the others, with weights as `closure` has them.
+
+        Args:
+            domain: the columns.
+            own: the columns that are drawn given the others: all columns, and all cliques of up to three columns with
+                one of these (of up to two columns in a domain of more than 40).
+            linking: columns of which pairs with any other column matter as well.
+
+        >>> domain = Domain({"x": 2, "z": 2, "y": 2})
+        >>> Workload.conditional(domain, ["y"]).weights
+        {('x',): 1.0, ('z',): 1.0, ('y',): 1.0, ('x', 'y'): 2.0, ('z', 'y'): 2.0, ('x', 'z', 'y'): 3.0}
+        """
+        k, mine, bound = 3 if len(domain) <= _MOST_TRIPLES else 2, set(own), set(linking)
+        domain.check(tuple(own)), domain.check(tuple(linking))
+        size = min(k, len(domain))
+        asked = [clique for clique in combinations(domain.columns, size) if mine.intersection(clique)]
+        held: dict[str, float] = defaultdict(float)
+        for column in chain.from_iterable(asked):
+            held[column] += 1.0
+        kept = [
+            clique
+            for length in range(1, size + 1)
+            for clique in combinations(domain.columns, length)
+            if length == 1 or mine.intersection(clique) or (length == 2 and bound.intersection(clique))
+        ]
+        return cls({clique: sum(held[column] for column in clique) for clique in kept}, closed=True)
+
+    @classmethod
     def parse(cls, text: str, domain: Domain) -> Workload:
         """Parse a workload of the command line: `all-3way`, `target:income`, `skewed:7`, or a YAML file.
 
@@ -110,6 +143,8 @@ class Workload:
         kind, _, rest = text.partition(":")
         if kind == "target" and rest:
             return cls.target(domain, rest)
+        if kind == "conditional" and rest:
+            return cls._parse_conditional(rest, domain)
         if kind == "skewed" and rest.isdigit():
             return cls.skewed(domain, int(rest))
         if kind.startswith("all-") and kind.endswith("way") and kind[4:-3].isdigit():
@@ -118,8 +153,18 @@ class Workload:
             return _from_file(Path(text), domain)
         raise SettingError(f"workload {text!r}: write all-3way, target:COLUMN, skewed:SEED, or name a .yaml file")
 
+    @classmethod
+    def _parse_conditional(cls, text: str, domain: Domain) -> Workload:
+        try:
+            own, linking = read_json(text)
+            return cls.conditional(domain, own, linking)
+        except (TypeError, ValueError):
+            raise SettingError('workload: write conditional:[["own", ...], ["linking", ...]]') from None
+
     def closure(self) -> dict[Clique, float]:
         """Return all non-empty subsets r of the cliques s, smallest first, with weights w_r = sum_s c_s |r & s|."""
+        if self.closed:
+            return dict(self.weights)
         subsets = {
             subset: None
             for size in range(1, max(map(len, self.weights)) + 1)

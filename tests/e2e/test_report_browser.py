@@ -204,3 +204,30 @@ def test_it_prints(browser: Browser, pages: dict[str, Path], kind: str, tmp_path
     printed = base64.b64decode(browser.ask("Page.printToPDF", printBackground=False, preferCSSPageSize=True)["data"])
     assert printed.startswith(b"%PDF")
     assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") + printed.count(b"/Type /Page/") >= 2
+
+
+PAIRS = """
+(() => {
+  const box = document.querySelector('#marginals ~ .list'), search = box.previousElementSibling;
+  const shown = () => [...box.querySelectorAll('tbody tr')].filter(r => !r.hidden).map(r => r.cells[CELL].textContent);
+  DO
+  return JSON.stringify(shown());
+})()
+"""
+
+
+def test_tables_are_sorted_and_searched(browser: Browser, pages: dict[str, Path]) -> None:
+    def do(script: str, cell: int) -> list[str]:
+        expression = PAIRS.replace("CELL", str(cell)).replace("DO", script)
+        found: list[str] = json.loads(browser.ask("Runtime.evaluate", expression=expression)["result"]["value"])
+        return found
+
+    browser.open(pages["custodian"], 1280)
+    click = "box.querySelectorAll('th button')[1].click();"
+    before, down, up = (do(script, 1) for script in ("", click, click))
+    assert len(before) == 6
+    values = [float(text.removesuffix(" %")) for text in down]
+    assert values == sorted(values, reverse=True)
+    assert up == down[::-1]
+    names = do("search.value = 'AGE town'; search.dispatchEvent(new Event('input'));", 0)
+    assert names == ["town \N{MULTIPLICATION SIGN} age"]

@@ -183,6 +183,31 @@ def test_an_interrupted_review_keeps_the_answers(unsaid, tmp_path):
     assert [column.status for column in kept.columns] == ["reviewed", "draft"]
 
 
+def test_a_review_shows_each_column_with_its_facts_and_keys(unsaid):
+    told = run("schema", "review", unsaid, answers="row\nb\na\nr\n")
+    assert told.count("Column 1 of 2: zip (categories)") == 2  # `b` on the first column shows it again
+    assert "Column 2 of 2: age" in told
+    assert "b  back to the previous column" in told
+    assert "note" in told
+
+
+def test_a_review_keeps_comments_but_not_what_the_draft_tells_of_the_rows(unsaid, tmp_path):
+    marked = tmp_path / "s.custodian-only.yaml"
+    marked.write_text(marked.read_text().replace("- name: age", "# agreed with the ethics board\n- name: age"))
+    assert marked.read_text().count("# draft: ") == 2
+    run("schema", "review", unsaid, answers="row\na\nl\n")
+    kept = marked.read_text()
+    assert kept.startswith("# CUSTODIAN ONLY")
+    assert kept.count("# draft: ") == 2
+    assert kept.count("# agreed with the ethics board") == 1
+    assert marked.stat().st_mode & 0o77 == 0
+    run("schema", "review", unsaid, answers="row\na\n")
+    done = unsaid.read_text()
+    assert "# agreed with the ethics board\n- name: age" in done
+    assert "draft" not in done
+    assert "CUSTODIAN" not in done
+
+
 @pytest.mark.parametrize(
     ("answers", "rules", "stay"),
     [("a\na\na\ny\n", 1, "difference"), ("a\na\na\nn\n", 0, "difference"), ("d\na\na\n", 0, "drop")],

@@ -11,9 +11,7 @@ import errno
 import json
 import os
 import re
-import secrets
 import sys
-import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ import typer
 from typer.core import TyperGroup
 
 from understudy.arguments import holds_password
-from understudy.errors import Notice, OutputError, SettingError, UnderstudyError
+from understudy.errors import Notice, OutputError, SettingError, UnderstudyError, describe_unexpected
 from understudy.files import describe_os_error
 from understudy.progress import Progress, progress_bar, silent
 
@@ -105,10 +103,11 @@ def escape_output() -> Iterator[None]:
 
 def rows_output() -> Any:
     """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
-    return sys.stdout.buffer if sys.stdout.isatty() else _unescaped(sys.stdout).buffer
+    return sys.stdout.buffer if sys.stdout.isatty() else unescaped(sys.stdout).buffer
 
 
-def _unescaped(stream: Any) -> Any:
+def unescaped(stream: Any) -> Any:
+    """Return a standard stream without escaping, for control characters of our own."""
     return getattr(stream, "unescaped", stream)
 
 
@@ -196,7 +195,7 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     # The bar's own control characters must reach the terminal; texts in it are escaped here.
-    with progress_bar(file=_unescaped(sys.stderr)) as show:
+    with progress_bar(file=unescaped(sys.stderr)) as show:
         yield lambda step: show(replace(step, detail=escape_controls(step.detail)))
 
 
@@ -248,7 +247,7 @@ class CommandGroup(TyperGroup):
             if isinstance(error, OSError) and error.errno in _NAMING:
                 _explain("SettingError", _NAMING[error.errno])
                 raise typer.Exit(SettingError.exit_code) from None
-            _explain("InternalError", _describe_unexpected(error))
+            _explain("InternalError", describe_unexpected(error))
             raise typer.Exit(OUR_FAULT) from None
         finally:
             _drop_output()
@@ -273,17 +272,6 @@ def _drop_output() -> None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _describe_unexpected(error: Exception) -> str:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "understudy" in Path(frame.filename).parts
-    ]
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
-    return (
-        f"unexpected error (error {secrets.token_hex(4)}: {type(error).__name__} at "
-        f"{place}). Please report this line; it contains nothing from your table"
-    )
 
 
 def _explain(kind: str, message: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from understudy.arguments import parse_unit
-from understudy.cli.console import INTERRUPTED, Json, Quiet, print_result, refuse_password
+from understudy.cli.console import INTERRUPTED, Json, Quiet, escape_controls, print_result, refuse_password, unescaped
 from understudy.errors import InputError, OutputError, SettingError
 from understudy.files import write_text
 
@@ -97,7 +98,7 @@ def _draft_from_rows(
     if path.suffix == ".json":
         text = format_page(content | {"description": MARK}, ".json")
     else:
-        text = _annotate(content, proposal.notes)
+        text = _annotate(content, {name: [_OURS + note] for name, note in proposal.notes.items()}, mark=True)
     write_text(text, path, private=True)
     questions = list(proposal.questions)
     lines = [MARK, f"Draft of {columns} columns: {path}", *questions]
@@ -110,36 +111,18 @@ def _draft_from_names(
     data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool
 ) -> None:
     """Draft from names and types alone; nothing in it is private, so it is not marked."""
-    from understudy.schema import Dialect, Schema
-    from understudy.schema.draft import declared_decimals, draft_open_schema, read_header, schema_type
-    from understudy.source.open import read_column_types
-    from understudy.source.place import PARQUET, source_kind
+    from understudy.schema import Schema
+    from understudy.source.draft import draft_names
 
     refuse_password(data)
     refuse_existing(output)
-    notes: list[str] = []
-    decimals: dict[str, int | None] = {}
-    if source_kind(data) != "file" or data.lower().endswith(PARQUET):
-        found = read_column_types(data)
-        dialect, names = Dialect(), {name: schema_type(kind) for name, kind in found.items()}
-        decimals = {name: declared_decimals(kind) for name, kind in found.items()}
-    else:
-        dialect, listed = read_header(Path(data))
-        names = dict.fromkeys(listed, "discover")
-        notes = [
-            "Column names are the first line of the file, and will be public: make sure that it is no person's row."
-        ]
-    for given in types:
-        name, _, kind = given.rpartition("=")
-        if name not in names:
-            raise SettingError(f"--type {given}: write NAME=TYPE with one of the columns {', '.join(names)}")
-        names[name] = kind
     if unit is None:
         raise SettingError(
             "--unit is missing: give --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = draft_open_schema(names, dialect, parse_unit(unit, list(names)), decimals)
-    opened = Schema.from_dict(content).open
+    known = {name: kind for name, _, kind in (given.rpartition("=") for given in types)}
+    content, notes = draft_names(data, unit=unit, types=known)
+    names, opened = content["fields"], Schema.from_dict(content).open
     write_text(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be discovered: {len(opened)} of them. No row was read."]
     lines += notes
@@ -166,8 +149,10 @@ def review(
 ) -> None:
     """Accept each drafted column, drop it, or leave it for later.
 
-    A release refuses a column until it is reviewed. The same can be done in an editor: correct what a column says and
-    change `status: draft` to `status: reviewed`. What was answered before an interruption is kept.
+    Asks about one column at a time. A release refuses a column until it is reviewed. The same can be done in an
+    editor: correct what a column says and change `status: draft` to `status: reviewed`. What was answered before an
+    interruption is kept, and so are comments above columns, except those of the draft (`# draft: ...`) once every
+    column is reviewed.
     """
     from understudy.schema import Schema
     from understudy.schema.custodian import find_marked, mark_path, unmark_path
@@ -185,12 +170,15 @@ def review(
 
     content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
     asking = not accept and any(map(_is_draft, content["fields"]))
-    content["fields"], stopped = _ask_fields(content["fields"], accept, _read_notes(path))
+    comments = _read_comments(path)
+    content["fields"], stopped = _ask_fields(content["fields"], accept, comments)
     result = Schema.from_dict(_review_rules(content, asking=asking and not stopped))
     drafts = [column.name for column in result.columns if column.status == "draft"]
     target = mark_path(output or path) if drafts else done
-    result.save(target, overwrite=True)
+    _save(result, target, comments, is_draft=bool(drafts))
     left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
+    dropped = [column.name for column in result.columns if column.kind == "drop"]
+    left += f" Dropped: {', '.join(dropped)}." if dropped else ""
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
     print_result(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
     if stopped:
@@ -199,16 +187,11 @@ def review(
 
 def _review_rules(content: dict[str, Any], *, asking: bool) -> dict[str, Any]:
     """Drop rules and differences about dropped columns, and ask about the other rules: a draft may propose some."""
-    from understudy.schema.rules import parse_rule
+    from understudy.schema.review import drop_dependents
 
-    dropped = {field["name"] for field in content["fields"] if field.get("understudy", {}).get("kind") == "drop"}
-    for field in content["fields"]:
-        if dropped & {*field.get("understudy", {}).get("of", ())}:
-            field["understudy"] = {"kind": "drop", "origin": "reviewed"}
+    content = drop_dependents(content)
     ours = content["understudy"]
-    rules = [rule for rule in ours.get("rules", []) if not dropped & {*parse_rule(rule).columns}]
-    if asking:
-        rules = [rule for rule in rules if _keep_rule(rule)]
+    rules = [rule for rule in ours.get("rules", []) if not asking or _keep_rule(rule)]
     rest = {key: value for key, value in ours.items() if key != "rules"}
     return content | {"understudy": rest | ({"rules": rules} if rules else {})}
 
@@ -262,12 +245,19 @@ def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, s
         except SettingError:
             raise typer.BadParameter("write `row`, or COLUMN:K as in patient_id:3") from None
 
-    question = "Who is protected? `row`, or COLUMN:K (at most K rows of each)"
+    typer.echo(_ABOUT_UNIT, err=True)
+    question = "Who is protected? `row`, or COLUMN:K"
     return typer.prompt(question, default=shown, value_proc=understood, err=True)
 
 
+_ABOUT_UNIT = """
+If nobody has more than one row, each row is protected: `row`.
+If people can have several rows, name the column that identifies them and how
+many rows of each person are used, as in patient_id:3."""
+
+
 def _ask_fields(
-    fields: list[dict[str, Any]], accept: list[str] | None, notes: Mapping[str, str]
+    fields: list[dict[str, Any]], accept: list[str] | None, comments: Mapping[str, Sequence[str]]
 ) -> tuple[list[dict[str, Any]], bool]:
     """Ask about every drafted field, with a way back; returns the fields, and whether the person stopped early."""
     done, asked = list(fields), [place for place, field in enumerate(fields) if _is_draft(field)]
@@ -280,7 +270,7 @@ def _ask_fields(
         while turn < len(asked):
             place = asked[turn]
             field = done[place] if _is_draft(done[place]) else fields[place]
-            typer.echo(_describe_field(field, f"{turn + 1} of {len(asked)}", notes), err=True)  # answers go to stdout
+            _show_field(field, f"Column {turn + 1} of {len(asked)}", comments.get(field["name"], []))
             answer = typer.prompt(_QUESTION, default="l", value_proc=_parse_letter, err=True)
             if answer == "b":
                 turn = max(0, turn - 1)
@@ -296,23 +286,74 @@ def _ask_fields(
     return done, False
 
 
-_QUESTION = "[a]ccept, as [p]ublic knowledge, [d]rop, [e]dit, [b]ack, [l]ater, accept the [r]est"
+_QUESTION = "Your choice"
+_KEYS = """\
+  a  accept: this may become public      b  back to the previous column
+  p  accept: it is public knowledge      l  decide later
+  d  drop the column                     r  accept this and all remaining columns
+  e  edit it in your editor"""
 _MOST_SHOWN = 12
+_KINDS = {
+    "string": "categories",
+    "integer": "whole numbers",
+    "number": "numbers with decimals",
+    "boolean": "true or false",
+    "date": "dates",
+    "datetime": "dates with times",
+    "duration": "times",
+    "id": "an identifier; synthetic rows get new ones",
+    "drop": "neither read nor synthesised",
+    "difference": "computed from two other columns",
+}
+_LABELS = {
+    "categories": "values",
+    "format": "written as",
+    "pattern": "new ones look like",
+    "missing": "codes for missing",
+    "width": "width of a bin",
+    "scale": "scale of the bins",
+    "on_unknown": "any other value",
+    "of": "computed from",
+}
 
 
-def _describe_field(field: dict[str, Any], counter: str, notes: Mapping[str, str]) -> str:
-    """Describe a proposal in a few lines: what it is, why, and its facts, a long list by its first values."""
-    ours = {key: value for key, value in field["understudy"].items() if key not in ("status", "origin", "kind")}
+def _show_field(field: dict[str, Any], counter: str, comments: Sequence[str]) -> None:
+    """Show a proposal on the error stream, on a screen of its own: what it is, its facts, why, and the keys."""
+    from rich.console import Console
+    from rich.text import Text
+
+    # Control characters of the screen must reach the terminal; names and values are escaped here.
+    console = Console(file=unescaped(sys.stderr), highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        console.clear()
     kind = field["understudy"].get("kind") or field.get("type", "")
-    lines = ["", f"{counter}: {field['name']} ({kind})"]
-    lines += [f"  why: {notes[field['name']]}"] if field["name"] in notes else []
-    facts = {key: value for key, value in field.items() if key not in ("name", "type", "understudy")} | ours
-    return "\n".join([*lines, *(f"  {key}: {_format_briefly(value)}" for key, value in facts.items())])
+    console.print(Text(f"\n{counter}: "), Text(escape_controls(field["name"]), "bold"), sep="", end="")
+    console.print(Text(f" ({_KINDS.get(kind, kind)})"))
+    facts = [*_list_facts(field), *(("note", comment.removeprefix(_OURS)) for comment in comments)]
+    widest = max((len(label) for label, _ in facts), default=0)
+    for label, fact in facts:
+        console.print(Text(f"  {label:{widest}}  {escape_controls(fact)}"))
+    console.print(Text(f"\n{_KEYS}"))
+
+
+def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
+    """List what a proposal declares, as labels and texts; a long list of values by its first ones."""
+    hidden = ("name", "type", "understudy", "constraints", "status", "origin", "kind", "bins")
+    limits, ours = dict(field.get("constraints", {})), field["understudy"]
+    bins = ours.get("bins", {})
+    facts = field | ours | (bins if isinstance(bins, dict) else {"bins": bins})
+    found = [(_LABELS.get(key, key), _format_briefly(value)) for key, value in facts.items() if key not in hidden]
+    required, lowest, highest = (limits.pop(key, None) for key in ("required", "minimum", "maximum"))
+    if lowest is not None or highest is not None:
+        ends = ("from", lowest), ("to", highest)
+        found.insert(0, ("range", " ".join(f"{word} {end}" for word, end in ends if end is not None)))
+    found += [(key, _format_briefly(value)) for key, value in limits.items()]
+    return [*found, *([("empty cells", "none are expected")] if required else [])]
 
 
 def _format_briefly(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_format_briefly(inner)}" for key, inner in list(value.items())[:_MOST_SHOWN])
+        return ", ".join(f"{key} ({_format_briefly(inner)})" for key, inner in list(value.items())[:_MOST_SHOWN])
     if not isinstance(value, list | tuple):
         return str(value)
     shown = ", ".join(_format_briefly(inner) for inner in value[:_MOST_SHOWN])
@@ -353,28 +394,47 @@ def _open_editor(text: str) -> str:
         return file.read_text(encoding="utf-8")
 
 
-def _read_notes(path: Path) -> dict[str, str]:
-    """Read the notes of a draft: the comment above each column, which says why it was proposed."""
-    notes, last = {}, ""
+_OURS = "draft: "
+"""How a draft's own comments begin. They tell what was seen in the rows, so a reviewed schema does not keep them."""
+
+
+def _read_comments(path: Path) -> dict[str, list[str]]:
+    """Read the comments directly above each column of a YAML file."""
+    found: dict[str, list[str]] = {}
+    above: list[str] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("- name: "):
-            notes[line.removeprefix("- name: ").strip().strip("'\"")] = last
-        last = line.removeprefix("# ") if line.startswith("# ") else ""
-    return {name: note for name, note in notes.items() if note}
+        if line.lstrip().startswith("#"):
+            above.append(line.lstrip("# ").rstrip())
+            continue
+        if line.lstrip().startswith("- name: ") and above:
+            found[line.lstrip().removeprefix("- name: ").strip().strip("'\"")] = above
+        above = []
+    return found
+
+
+def _save(schema: Schema, path: Path, comments: Mapping[str, Sequence[str]], *, is_draft: bool) -> None:
+    """Write a schema with its comments; one with drafts is marked, and for the custodian only."""
+    if path.suffix == ".json":
+        schema.save(path, overwrite=True)
+        return
+    if not is_draft:
+        comments = {name: [c for c in above if not c.startswith(_OURS)] for name, above in comments.items()}
+    write_text(_annotate(schema.to_dict(), comments, mark=is_draft), path, private=is_draft)
+
+
+_DECISIONS: dict[str, Literal["accept", "public", "drop"]] = {"a": "accept", "p": "public", "d": "drop"}
+
+
+def _decide(field: dict[str, Any], letter: str) -> dict[str, Any]:
+    from understudy.schema.review import decide
+
+    return decide(field, _DECISIONS.get(letter, "later"))
 
 
 def _is_draft(field: dict[str, Any]) -> bool:
-    return bool(field.get("understudy", {}).get("status") == "draft")
+    from understudy.schema.review import is_draft
 
-
-def _decide(field: dict[str, Any], answer: str) -> dict[str, Any]:
-    """Return a field as answered."""
-    if answer == "d":
-        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
-    if answer not in ("a", "p"):
-        return field
-    gone = ("status", "origin") if answer == "p" else ("status",)
-    return field | {"understudy": {key: value for key, value in field["understudy"].items() if key not in gone}}
+    return is_draft(field)
 
 
 def _parse_letter(answer: str) -> str:
@@ -498,17 +558,19 @@ def _import_metadata(source: Path, form: str | None) -> Any:
     return readers[json_form(parsed) if form == "json" else form](parsed)
 
 
-def _annotate(content: dict[str, Any], notes: dict[str, str]) -> str:
-    """Format a draft as YAML with a mark on top and a note above each column; the review removes these comments."""
+def _annotate(content: dict[str, Any], comments: Mapping[str, Sequence[str]], *, mark: bool) -> str:
+    """Format a schema as YAML with comments above its columns, and if asked with the custodian's mark on top."""
     from understudy.schema.custodian import MARK
 
-    lines = [f"# {MARK}", "fields:"]
+    lines = [f"# {MARK}", "fields:"] if mark else ["fields:"]
     for field in content["fields"]:
-        lines.append(f"# {notes[field['name']]}")
+        lines += [f"# {comment}" for comment in comments.get(field["name"], ())]
         lines.append(format_page([field]).rstrip())
-    marked_content = {"understudy": content["understudy"] | {"custodian_only": MARK}}
-    unsaid = "" if "privacy_unit" in content["understudy"] else _UNSAID
-    return "\n".join(lines) + "\n" + format_page(marked_content) + unsaid
+    rest = {key: value for key, value in content.items() if key != "fields"}
+    ours = content["understudy"]
+    rest["understudy"] = {key: value for key, value in ours.items() if key != "custodian_only"}
+    rest["understudy"] |= {"custodian_only": MARK} if mark else {}
+    return "\n".join(lines) + "\n" + format_page(rest) + ("" if "privacy_unit" in ours else _UNSAID)
 
 
 # -- The text of `understudy schema check`.

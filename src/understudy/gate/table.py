@@ -30,6 +30,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
+from understudy.gate.gradient import UNIT, read_gradients, sum_gradients
 from understudy.gate.noise import Noise, get_noise
 from understudy.gate.selection import (
     BITS,
@@ -43,11 +44,11 @@ from understudy.gate.selection import (
     round_to_units,
     scale_scores,
 )
-from understudy.measurement import KroneckerQuery, Measurement
+from understudy.measurement import Critic, KroneckerQuery, Measurement
 from understudy.quality import NoisyError
 from understudy.schema import Recoding
 from understudy.source import Source
-from understudy.source.protocol import CountsValues
+from understudy.source.protocol import CountsValues, ReadsCodes
 
 T = TypeVar("T")
 
@@ -371,7 +372,8 @@ class PrivateTable:
         self.__asked: dict[Clique, tuple[Clique, frozenset[str]]] = {}
         self.__plan = None if plan is None else dict(plan)
         self.__domain = source.domain
-        self.__neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
+        self.__neighbours = _neighbours(source)
+        self.__table: str | None = None
 
     def __repr__(self) -> str:
         return f"PrivateTable({len(self.domain)} columns, {float(self.__account.remaining):.6g} of the budget left)"
@@ -436,22 +438,28 @@ class PrivateTable:
         view.__domain = recoding.recode(self.__source.domain)
         return view
 
-    def over(self, source: Source) -> PrivateTable:
-        """Return the same rows coded by another schema, with the same account.
+    def over(self, source: Source, *, table: str | None = None) -> PrivateTable:
+        """Return the same units counted through another source, with the same account.
 
-        **Privacy.** Each coding acts row by row and bounds each unit by itself, so sensitivities do not change.
+        Args:
+            source: the rows coded by another schema, or another table of the same units.
+            table: the name of that table in charges; None for another coding of the same rows.
+
+        **Privacy.** Each source bounds every unit by itself. The sensitivities are those of the given source, because
+        it may count more or fewer rows of a unit; all charges go to one account, so that they compose.
 
         Raises:
             SettingError: if the source protects other units, or the run fixed its measurements in advance.
         """
         self._refuse_if_planned()
-        if not isinstance(source, Source) or (source.unit, source.rows_public) != (
-            self.__source.unit,
-            self.__source.rows_public,
-        ):
+        same = isinstance(source, Source) and source.rows_public == self.__source.rows_public
+        if same and table is None:
+            same = source.unit == self.__source.unit
+        if not same or source.unit.column != self.__source.unit.column:
             raise SettingError("the other coding of the rows must protect the same units")
         view = self.recode(Recoding.identity())
-        view.__source, view.__domain = source, source.domain
+        view.__source, view.__domain, view.__table = source, source.domain, table
+        view.__neighbours = _neighbours(source)
         return view
 
     @property
@@ -648,6 +656,53 @@ class PrivateTable:
 
         return self._answer([charge], score)
 
+    def require_gradients(self) -> None:
+        """Refuse where `gradient` cannot be asked, so that a mechanism can find out before it spends anything; public.
+
+        Raises:
+            SettingError: if rows cannot be read one by one.
+            BudgetExceeded: under pure DP, and if the run fixed its measurements in advance.
+        """
+        self._refuse_if_planned()
+        if not isinstance(self.__source, ReadsCodes):
+            raise SettingError(
+                "this kind of table answers questions about counts only, and a network is trained on rows: export the "
+                "table to a Parquet file, or choose another mechanism. Nothing was spent"
+            )
+        if self.__account.budget.pure:
+            raise BudgetExceeded("gradients cannot be measured under pure DP (delta = 0): give a delta")
+
+    @one_at_a_time
+    def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
+        """Return the noisy sum over all rows of a critic's clipped derivatives by its weights (DP-SGD).
+
+        Args:
+            critic: the critic; its weights are public.
+            clip: the norm above which the derivative of a row is scaled down.
+            rho: the share of the budget.
+
+        **Privacy.** Costs at most `rho`: a row adds whole numbers of norm at most `UNIT` (see `gradient.py`), to which
+        discrete Gaussian noise is added. Every row is used, so nothing is gained or assumed by sampling.
+
+        Raises:
+            SettingError: if the critic does not fit the columns, or rows cannot be read one by one.
+            BudgetExceeded: before a row is read; under pure DP in any case.
+        """
+        self.require_gradients()
+        if not isinstance(critic, Critic) or not 0 < clip < math.inf:
+            raise SettingError("gradient: give a `Critic`, and a `clip` that is a positive number")
+        critic.check(self.domain)
+        squared = self.neighbours.query_l2_squared(UNIT**2, negative=True)
+        paid = gaussian_charge("gradient", (tuple(self.domain),), squared, share=self.__account.share(rho))
+        charge = replace(paid, query=f"{critic.digest}:{float(clip).hex()}")
+
+        def add_up() -> NDArray[np.int64]:
+            rows = cast(ReadsCodes, self.__source).codes()
+            exact = sum_gradients(critic, clip, self.domain, self.__recoding.maps, rows)
+            return exact + self._draw(charge, len(exact))
+
+        return read_gradients(critic, clip, self._answer([charge], add_up))
+
     @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
         """Count the codes of single columns with noise, each with its own share of the budget; used by `discovery`.
@@ -734,6 +789,8 @@ class PrivateTable:
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
         """Charge the account and return the answer: the recorded one, or a new one that is recorded first."""
+        if self.__table is not None:
+            charges = [replace(charge, table=self.__table) for charge in charges]
         recorded = None if self.__recorder is None else self.__recorder.recall(charges, self.__recoding)
         self.__account.pay(charges)
         if recorded is not None:
@@ -813,3 +870,7 @@ class PrivateTable:
     def _released(self, answer: T) -> T:
         """Return a new answer; tests replace this method to observe answers."""
         return answer
+
+
+def _neighbours(source: Source) -> Neighbours:
+    return Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)

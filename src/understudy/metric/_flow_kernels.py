@@ -7,14 +7,17 @@ deviation cost at x[v], two neighbours' prices differ by at most the edge's cost
 
 from __future__ import annotations
 
-import numba
+from typing import Any
+
 import numpy as np
+
+from understudy.model.kernels import compiled
 
 __all__ = ["route"]
 
 
-@numba.njit(cache=True)
-def _sift_up(keys, items, at):  # type: ignore[no-untyped-def]
+@compiled(inner=True)
+def _sift_up(keys: Any, items: Any, at: Any) -> Any:
     key, item = keys[at], items[at]
     while at > 0:
         above = (at - 1) >> 1
@@ -25,8 +28,8 @@ def _sift_up(keys, items, at):  # type: ignore[no-untyped-def]
     keys[at], items[at] = key, item
 
 
-@numba.njit(cache=True)
-def _sift_down(keys, items, size):  # type: ignore[no-untyped-def]
+@compiled(inner=True)
+def _sift_down(keys: Any, items: Any, size: Any) -> Any:
     key, item = keys[size], items[size]
     at = 0
     while True:
@@ -42,8 +45,8 @@ def _sift_down(keys, items, size):  # type: ignore[no-untyped-def]
     keys[at], items[at] = key, item
 
 
-@numba.njit(cache=True)
-def _step(x, room, spare, fine):  # type: ignore[no-untyped-def]
+@compiled(inner=True)
+def _step(x: Any, room: Any, spare: Any, fine: Any) -> Any:
     """The price of one more unit at a node, and for how many units it stays so."""
     if x < -spare:
         return -fine, -spare - x
@@ -52,22 +55,35 @@ def _step(x, room, spare, fine):  # type: ignore[no-untyped-def]
     return fine, np.int64(1) << 60
 
 
-@numba.njit(cache=True)
-def route(  # type: ignore[no-untyped-def]
-    sign, start, neighbour, edge, forward, cost, fine, final, room, spare, x, left, price, flow, budget
-):
+@compiled()
+def route(
+    sign: Any,
+    start: Any,
+    neighbour: Any,
+    edge: Any,
+    forward: Any,
+    cost: Any,
+    fine: Any,
+    final: Any,
+    room: Any,
+    spare: Any,
+    x: Any,
+    left: Any,
+    price: Any,
+    flow: Any,
+    budget: Any,
+    marks: Any,
+    heap: Any,
+) -> Any:
     """Route what is left at the nodes (of this sign) at least cost; False after visiting more than `budget` nodes.
 
     One long function: a search, its pushes and the prices' update share a dozen arrays, and splitting them would pass
-    all of them around. Arrays are changed in place. `final[v]` says whether mass may end at v.
+    all of them around. Arrays are changed in place. `final[v]` says whether mass may end at v. `marks` and `heap` are
+    scratch: five zeros for each node, and two numbers for each node and arc.
     """
     nodes = len(x)
-    distance = np.zeros(nodes, np.int64)
-    seen = np.zeros(nodes, np.int64)
-    done = np.zeros(nodes, np.int64)
-    parent = np.zeros(nodes, np.int64)
-    visited = np.empty(nodes, np.int64)
-    keys, items = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    distance, seen, done, parent, visited = marks[0], marks[1], marks[2], marks[3], marks[4]
+    keys, items = heap[0], heap[1]
     stamp, scanned = np.int64(0), np.int64(0)
     for source in range(nodes):
         while left[source] * sign > 0:
@@ -119,9 +135,6 @@ def route(  # type: ignore[no-untyped-def]
                     continue
                 done[v] = stamp
                 scanned += 1
-                if size + start[v + 1] - start[v] + 4 > len(keys):
-                    keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
-                    items = np.concatenate((items, np.empty(len(items), np.int64)))
                 if final[v]:
                     slope, most = _step(
                         sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
@@ -154,8 +167,8 @@ def route(  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(cache=True)
-def _find_arc(start, edge, node, wanted):  # type: ignore[no-untyped-def]
+@compiled(inner=True)
+def _find_arc(start: Any, edge: Any, node: Any, wanted: Any) -> Any:
     """The arc of `node` that runs along the edge `wanted`."""
     for arc in range(start[node], start[node + 1]):
         if edge[arc] == wanted:

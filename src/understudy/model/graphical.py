@@ -274,9 +274,7 @@ def sample_rows(
             for other in given:
                 groups *= domain[other]
                 groups += made[other]
-            seed = np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
-            made[column] = np.empty(rows, np.int32)
-            draw_values(groups, table.reshape(-1, domain[column]), seed, rounding, made[column])
+            made[column] = draw_values(groups, table.reshape(-1, domain[column]), rng, rounding=rounding)
     return {column: _compact_column(domain, column, made, rows) for column in domain}
 
 

@@ -288,10 +288,7 @@ class Draw:
         shape = domain.shape(self.given)
         groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
         weights = np.ascontiguousarray(self.table, dtype=np.float64).reshape(-1, domain[self.column])
-        out = np.empty(rows, np.int32)
-        seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
-        draw_values(groups, weights, seed, True, out)
-        return out.astype(np.min_scalar_type(domain[self.column] - 1))
+        return draw_values(groups, weights, rng).astype(np.min_scalar_type(domain[self.column] - 1))
 
 
 def _maximal(tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
@@ -430,8 +427,7 @@ class _Step:
 
     def error(self) -> float:
         """L1 distance between the rows' marginal and the table, as a share of the rows."""
-        have = np.bincount(_cells(self._columns, self._clique, self._shape), minlength=len(self._target))
-        return float(np.abs(have - self._target).sum()) / self._rows
+        return self._distance(self._count()[1])
 
     def run(
         self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0, nearest: bool = False
@@ -439,16 +435,26 @@ class _Step:
         """Edit rows once by a part of the error; returns the L1 distance before, as a share of the rows."""
         from understudy.model.kernels import rows as kernels
 
-        cells = _cells(self._columns, self._clique, self._shape)
-        have = np.bincount(cells, minlength=len(self._target))
+        cells, have = self._count()
         removed, copied, written = (np.empty_like(have) for _ in range(3))
         target = have + part * (self._target - have)
         kernels.plan_changes(have, target, alpha, share, nearest, state, removed, copied, written)
         freed = np.empty(int(removed.sum()), np.int32)
         models = np.empty(int(copied.sum()), np.int32)
-        kernels.pick_rows(cells, have, removed, copied, state, freed, models)
+        kernels.pick_rows(cells, have.copy(), removed + copied, removed, state, freed, models)
         self._copy(models[: len(freed)], freed)
         self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
+        return self._distance(have)
+
+    def _count(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The cell of each row, and the number of rows in each cell."""
+        from understudy.model.kernels import rows as kernels
+
+        cells, have = _cells(self._columns, self._clique, self._shape), np.empty(len(self._target), np.int64)
+        kernels.count_rows(cells, have)
+        return cells, have
+
+    def _distance(self, have: NDArray[np.int64]) -> float:
         return float(np.abs(have - self._target).sum()) / self._rows
 
     def _copy(self, models: NDArray[np.int32], freed: NDArray[np.int32]) -> None:

@@ -145,7 +145,7 @@ def make_problem(
         propagation,
         total,
         targets,
-        Weights(np.array(ends, np.int64), np.array(each), np.empty(0, np.uint8)),
+        Weights.of(np.array(ends, np.int64), np.array(each)),
         constant,
         general,
         _find_forbidden_cells(propagation, forbidden),

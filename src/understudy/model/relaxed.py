@@ -152,13 +152,10 @@ class RelaxedModel:
         """Draw relaxed rows, then a code of each column; within a relaxed row as often as expected, up to rounding."""
         from understudy.model.kernels.rows import draw_values
 
-        def drawn(groups: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.int32]:
-            out = np.empty(rows, np.int32)
-            draw_values(groups, weights, np.uint64(rng.integers(0, 2**64, dtype=np.uint64)), True, out)
-            return out
-
-        picked = drawn(np.zeros(rows, np.int64), self.weights[None, :]).astype(np.int64)
-        made = {c: drawn(picked, self.shares[:, place].astype(np.float64)) for c, place in self._places.items()}
+        picked = draw_values(np.zeros(rows, np.int64), self.weights[None, :], rng).astype(np.int64)
+        made = {
+            c: draw_values(picked, self.shares[:, place].astype(np.float64), rng) for c, place in self._places.items()
+        }
         return {column: codes.astype(np.min_scalar_type(self.domain[column] - 1)) for column, codes in made.items()}
 
     @cached_property

@@ -286,6 +286,7 @@ def _lowest_place(starts: NDArray[np.int64], ends: NDArray[np.int64], cells: int
 _LARGEST_MATRIX = 4096
 _VISIT, _MULTIPLY, _MOVE, _TURN = 0.9, 0.4, 1.0, 12.0  # nanoseconds for: a cell of a table, a product, a copy, a block
 _WORTH = 0.75  # the largest part of the cost cell by cell for which a crossing is used
+_LEAST_SAVING = 300_000.0  # nanoseconds of a visit: compiling the loop for crossings would take longer than less saves
 
 
 @dataclass(frozen=True)
@@ -334,7 +335,7 @@ def _find_crossing_bits(
         if cost >= lowest:
             break
         lowest, best = cost, pair
-    if lowest > _WORTH * costs.visiting_time:
+    if lowest > min(_WORTH * costs.visiting_time, costs.visiting_time - _LEAST_SAVING):
         return None
     outer = costs.outer(*best)
     return outer, (1 << len(sizes)) - 1 & ~(outer | best[0] | best[1]), *best

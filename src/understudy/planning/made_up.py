@@ -37,10 +37,10 @@ SPREAD = 2.5
 """How rare the rarer codes are: shares are exponential variables raised to a power of at most SPREAD. In a column that
 is less even than that, one code dominates, and the others still occur."""
 
-TIES = 2.6
+TIES = 2.8
 """How closely a column follows earlier ones: at quantile u with a correlation of 1 - (1 - u)^TIES."""
 
-FOLLOWED, SHARED = 3, 8
+FOLLOWED, SHARED = 3, 4
 """How many earlier columns a column follows: equally, if its correlation is at most 1 - 1 / SHARED; with a larger one,
 mostly the first."""
 

@@ -15,7 +15,7 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
+from understudy.planning.predict import UNSURE, Expected, PlannedRelease, Prediction, needs_public, predict
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "adaptive")
@@ -86,6 +86,19 @@ class Line:
     expected: Expected
     memory_bytes: int | None
     seconds: float
+
+    def describe(self) -> dict[str, str]:
+        """What to expect in words: numbers to two figures, "-" where there is nothing to expect."""
+        found = self.expected
+        return {
+            "one_way": describe_error(found.one_way, found.one_way_range),
+            "two_way": describe_error(found.two_way, found.two_way_range),
+            "pairs": "-" if found.two_way is None else str(found.pairs),
+            "group": _describe_whole(found.group),
+            "pair_group": _describe_whole(found.pair_group),
+            "memory": _describe_memory(self.memory_bytes),
+            "time": describe_duration(self.seconds),
+        }
 
 
 @dataclass(frozen=True)
@@ -300,3 +313,31 @@ def _plain(line: Line) -> dict[str, Any]:
         "memory_bytes": line.memory_bytes,
         "seconds": float(f"{line.seconds:.1g}"),
     }
+
+
+def describe_error(typical: float | None, extremes: tuple[float, float] | None) -> str:
+    """To two figures; a range where tables of one schema differ so much that one number says too little."""
+    if typical is None or extremes is None:
+        return "-"
+    low, high = extremes
+    return f"{typical:.2g}" if high <= UNSURE * low else f"{low:.2g} to {high:.2g}"
+
+
+def describe_duration(seconds: float) -> str:
+    """About how long something takes, in a word or two."""
+    for limit, words in ((10, "seconds"), (90, "a minute"), (1800, "minutes"), (7200, "an hour")):
+        if seconds < limit:
+            return words
+    return "hours"
+
+
+def _describe_memory(size: int | None) -> str:
+    if size is None:
+        return "refused"
+    mebibytes = size / 2**20
+    return f"{mebibytes:.0f} MiB" if mebibytes < 10_000 else f"{mebibytes / 1024:.0f} GiB"
+
+
+def _describe_whole(number: float | None) -> str:
+    """To two figures."""
+    return "-" if number is None else f"{float(f'{number:.2g}'):.0f}"

@@ -37,7 +37,10 @@ from understudy.release.bounds import Evidence
 from understudy.yaml_json import count_json, read_json
 
 FORMAT = 1
-"""The format that this version writes. Older formats stay readable."""
+"""The format that this version writes for a single table. Older formats stay readable."""
+
+NEWEST = 2
+"""The newest format that this version reads: 2 is a release of linked tables."""
 
 OLDEST = 1
 """The oldest format that this version reads."""
@@ -51,7 +54,12 @@ _FEW_BYTES = 1 << 23
 
 
 def write_archive(
-    path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, overwrite: bool = False
+    path: Path,
+    manifest: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    overwrite: bool = False,
+    number: int = FORMAT,
 ) -> None:
     """Write a release file atomically: it is complete, or it does not exist.
 
@@ -60,7 +68,7 @@ def write_archive(
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    page = json.dumps({"format": FORMAT, "members": digests, **manifest}, indent=1).encode()
+    page = json.dumps({"format": number, "members": digests, **manifest}, indent=1).encode()
     members = {_MANIFEST: page, _DIGEST: hashlib.sha256(page).hexdigest().encode(), **members}
     try:
         if path.exists() and not overwrite:
@@ -185,9 +193,9 @@ def _read_manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
         raise ReleaseError(
             f"{path} has format {number}, which this version of understudy does not read; make the release again"
         )
-    if number > FORMAT:
+    if number > NEWEST:
         raise ReleaseError(
-            f"{path} has format {number} and this version reads up to {FORMAT}: install a newer understudy"
+            f"{path} has format {number} and this version reads up to {NEWEST}: install a newer understudy"
         )
     return manifest
 
@@ -345,10 +353,11 @@ class _Neighbours(_Part):
     unit: str | None
     max_rows: Annotated[int, Field(ge=1)]
     replace_one: bool
+    tables: list[Annotated[list[str | int], Field(min_length=2, max_length=2)]] = []
 
 
 class _Charge(_Part):
-    what: Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+    what: Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
     sensitivity: float
@@ -359,6 +368,7 @@ class _Charge(_Part):
     threshold: int | None = None
     candidates: Annotated[list[int | str], Field(min_length=2, max_length=2)] | None = None
     query: str | None = None
+    table: str | None = None
 
 
 class _Receipt(_Part):

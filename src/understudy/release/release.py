@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from understudy.release.frames import Frame
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
+    from understudy.release.inference.gap import Gaps
+    from understudy.release.linked import LinkedRelease
     from understudy.release.rows import RowMaker
     from understudy.svg import Chart
 
@@ -256,6 +258,13 @@ class Release:
 
         return CorrectedTables(self)
 
+    @cached_property
+    def gaps(self) -> Gaps:
+        """How strong the relations may be that were not measured; used by `infer`."""
+        from understudy.release.inference.gap import Gaps
+
+        return Gaps(self, self.corrected)
+
     @property
     def merged(self) -> dict[str, list[Any]]:
         """By column, the values that were merged because too few rows had them; see `rare` in `sample`."""
@@ -425,20 +434,23 @@ class Release:
         """
         target = as_path("path", path)
         arrays: dict[str, NDArray[Any]] = {}
-        manifest = {
+        write_archive(target, self.to_manifest(arrays), arrays, overwrite=overwrite)
+
+    def to_manifest(self, arrays: dict[str, NDArray[Any]], prefix: str = "") -> dict[str, Any]:
+        """Return the content of a release file as plain data; its arrays are added to `arrays`, named with `prefix`."""
+        return {
             "schema": self.schema.to_dict(),
             "mechanism": self.mechanism,
-            "settings": pack(dict(self.settings), arrays, "settings"),
+            "settings": pack(dict(self.settings), arrays, f"{prefix}settings"),
             "receipt": self.receipt.to_dict(),
             "recoding": self.recoding.to_dict(),
-            "rounds": pack(list(self.rounds), arrays, "rounds"),
+            "rounds": pack(list(self.rounds), arrays, f"{prefix}rounds"),
             "default_rows": self.default_rows,
             **({} if self.quality is None else {"quality": self.quality.to_dict()}),
             **({} if self.generator is None else {"generator": self.generator.to_dict()}),
-            "measurements": pack([measurement_to_dict(m) for m in self.measurements], arrays, "measurements"),
-            "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
+            "measurements": pack([measurement_to_dict(m) for m in self.measurements], arrays, f"{prefix}measurements"),
+            "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, f"{prefix}model")},
         }
-        write_archive(target, manifest, arrays, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Release:
@@ -448,8 +460,14 @@ class Release:
             ReleaseError: if it is missing, damaged, altered, or of a newer format.
         """
         manifest, arrays = read_archive(as_path("path", path))
+        if "parts" in manifest:
+            raise ReleaseError(f"{path} is a release of linked tables; open it with `LinkedRelease.load`")
+        return cls._load(path, manifest, arrays)
+
+    @classmethod
+    def _load(cls, path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
         try:
-            return cls._from_manifest(manifest, arrays)
+            return cls.from_manifest(manifest, arrays)
         except ReleaseError as error:
             raise ReleaseError(f"{path}: {error}") from None
         except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
@@ -458,7 +476,8 @@ class Release:
             raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
-    def _from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+    def from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+        """Return the release that `to_manifest` wrote; everything in it is checked."""
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
             raise ReleaseError("it holds a model of a kind that this version does not know; install a newer understudy")
@@ -481,6 +500,20 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
+
+
+def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
+    """Read the release of a single table or of linked tables.
+
+    Raises:
+        ReleaseError: if it is missing, damaged, altered, or of a newer format.
+    """
+    manifest, arrays = read_archive(as_path("path", path))
+    if "parts" not in manifest:
+        return Release._load(path, manifest, arrays)
+    from understudy.release.linked import LinkedRelease
+
+    return LinkedRelease.load(path)
 
 
 def summarize(release: Release) -> dict[str, Any]:

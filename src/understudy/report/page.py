@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from understudy import svg
 from understudy.domain import Clique
 from understudy.metric.base import Counted, Metric, Score
 from understudy.metric.registry import choose_metrics, get_metric, measure
-from understudy.metric.tables import Rows, is_ordered
+from understudy.metric.tables import Rows, clique_text, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload_error
 from understudy.progress import Progress, Step, silent
@@ -95,10 +98,10 @@ def custodian_report(
     found = workload_error(rows, standin, schema, two, np.random.default_rng(seed))
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
-    half = (len(marginals) + 1) // 2  # no table is listed twice
     extra["verdict"] = _judge(facts["columns"], marginals, placed)
     extra["attacks"] = None if attacks is None else attacks.to_dict() | {"chart": _draw_attacks(attacks)}
-    extra |= {"worst": marginals[: min(half, 8)], "best": marginals[half:][::-1][:8], "weighted": None}
+    extra |= {"script": _SCRIPT, "script_hash": _hash_script(_SCRIPT), "weighted": None}
+    extra |= {"two_ways": _describe_two_ways(marginals, facts), "groups": compare_groups(standin, rows, schema)}
     if weight is not None:
         one_way = WorkloadSettings(cliques=tuple((name,) for name in names), weight=weight)
         score = workload_error(rows, standin, schema, one_way, np.random.default_rng(seed))
@@ -246,13 +249,27 @@ def _describe_pairs(standin: Rows, real: Rows | None, names: list[str]) -> dict[
         return None
     made = measure_associations(standin, shown)
     found: dict[str, Any] = {"standin": svg.heatmap("Associations in the stand-in", shown, made.tolist())}
+    found["strengths"] = {}
     if real is not None:
         truth = measure_associations(real, shown)
         found["real"] = svg.heatmap("Associations in the real table", shown, truth.tolist())
         lower = [(i, j) for i in range(len(shown)) for j in range(i)]
         lower.sort(key=lambda at: -abs(truth[at] - made[at]))
         found["gaps"] = [(shown[j], shown[i], float(truth[i, j]), float(made[i, j])) for i, j in lower[:6]]
+        found["strengths"] = {clique_text((shown[j], shown[i])): (truth[i, j], made[i, j]) for i, j in lower}
     return found
+
+
+def _describe_two_ways(marginals: list[tuple[str, float]], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Describe every pair of columns: its distance, both associations where known, and whether it was measured."""
+    measured = {frozenset(pair) for pair in facts["edges"]}
+    names = [column["name"] for column in facts["columns"]]
+    known = {clique_text(pair): frozenset(pair) in measured for pair in combinations(names, 2)}
+    strengths = (facts["pairs"] or {}).get("strengths", {})
+    return [
+        {"name": name, "distance": value, "measured": known.get(name, False), "association": strengths.get(name)}
+        for name, value in marginals
+    ]
 
 
 def _draw_graph(names: list[str], joined: list[tuple[str, str]]) -> Any:
@@ -318,6 +335,79 @@ def _format_number(value: float) -> str:
 
 _QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95}
 _DAY = 86_400_000_000
+
+
+_SCRIPT = (Path(__file__).parent / "templates" / "tables.js").read_text(encoding="utf-8")
+"""Sorts and searches the tables of the custodian's report; without it they are plain tables."""
+
+
+def _hash_script(script: str) -> str:
+    """Return the hash by which the page's security policy allows this script and no other."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+# Subgroups: rows with one value of a column
+
+_MOST_VALUES = 12  # of a column whose values are subgroups
+_MOST_GROUPED = 12  # columns whose values are subgroups
+
+
+@dataclass(frozen=True)
+class Group:
+    """How the stand-in's rows with one value of a column agree with the real ones.
+
+    Attributes:
+        name: the column and its value.
+        rows: the real rows.
+        real: their share of the real table.
+        standin: the same of the stand-in.
+        distance: the share of the subgroup's rows that would have to change, in the mean of the other columns.
+        worst: the other column with the largest distance.
+        worst_distance: its distance.
+    """
+
+    name: str
+    rows: int
+    real: float
+    standin: float
+    distance: float
+    worst: str
+    worst_distance: float
+
+
+def compare_groups(standin: Rows, real: Rows, schema: Schema) -> list[Group]:
+    """Compare the other columns within subgroups: the values of columns that have few; the largest distance first.
+
+    **Privacy.** Not differentially private: for the custodian only.
+    """
+    others = [column for column in schema.coded if column.size > 1][:MOST]
+    grouping = sorted((column for column in others if column.ordinary <= _MOST_VALUES), key=lambda column: column.size)
+    groups = []
+    for column in grouping[:_MOST_GROUPED]:
+        sizes = [_count_pair(table, column, column).diagonal() for table in (real, standin)]
+        inside = {other.name: _compare_within(standin, real, column, other) for other in others if other is not column}
+        for code, label in enumerate(column.code_labels()):
+            if inside and sizes[0][code] > 0:
+                share, made = (float(size[code] / max(size.sum(), 1)) for size in sizes)
+                distances = {name: float(found[code]) for name, found in inside.items()}
+                worst = max(distances, key=distances.__getitem__)
+                mean = sum(distances.values()) / len(distances)
+                name = f"{column.name} = {label}"
+                groups.append(Group(name, int(sizes[0][code]), share, made, mean, worst, distances[worst]))
+    return sorted(groups, key=lambda group: (-group.distance, group.name))
+
+
+def _count_pair(table: Rows, first: Coded, second: Coded) -> NDArray[np.int64]:
+    codes = table.codes[first.name].astype(np.int64) * second.size + table.codes[second.name]
+    return np.bincount(codes, minlength=first.size * second.size).reshape(first.size, second.size)
+
+
+def _compare_within(standin: Rows, real: Rows, column: Coded, other: Coded) -> NDArray[np.float64]:
+    """Distances of the distributions of `other`, by value of `column`; 1 where the stand-in has no such row."""
+    made, truth = (_count_pair(table, column, other) for table in (standin, real))
+    shares = [counts / np.maximum(counts.sum(axis=1, keepdims=True), 1) for counts in (made, truth)]
+    distances: NDArray[np.float64] = np.abs(shares[0] - shares[1]).sum(axis=1) / 2
+    return np.where(made.sum(axis=1) > 0, distances, 1.0)
 
 
 @dataclass(frozen=True)

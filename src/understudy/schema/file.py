@@ -117,6 +117,7 @@ def format_field(column: Column) -> dict[str, Any]:
             ours[key] = _to_plain(getattr(column, key))
     ours |= {"status": "draft"} if column.status == "draft" else {}
     ours |= {"origin": column.origin} if column.origin != "public" else {}
+    ours |= {"role": column.role} if column.role is not None else {}
     if isinstance(column, Categorical):
         field |= _format_categories(column)
     if isinstance(column, Boolean):
@@ -156,7 +157,7 @@ class _Field:
             raise self._error(str(error), *_key_path(str(error))) from None
         if discovers:
             parse_field(fill_field(self._field, **trial_facts(self._field)), self._index)  # checks the rest by a trial
-            common = {key: self._ours[key] for key in ("status", "origin") if key in self._ours}
+            common = {key: self._ours[key] for key in ("status", "origin", "role") if key in self._ours}
             given = common | {"name": self._name, "discovers": discovers, "field": dict(self._field)}
             return self._validate(Open, given)
         kind = self._find_kind()
@@ -334,9 +335,9 @@ def load(path: Path, *, unit: str | None = None) -> Schema:
     Raises:
         SchemaError: naming the file, the line and the column of what is wrong.
     """
-    text = _read(path)
+    text = read_schema_text(path)
     try:
-        return from_dict(_parse(text, path), unit=unit)
+        return from_dict(parse_content(text, path), unit=unit)
     except FieldError as error:
         line = _find_line(text, error.path)
         raise SchemaError(f"{path}{f', line {line}' if line else ''}: {error}") from None
@@ -376,7 +377,7 @@ def to_dict(schema: Schema) -> dict[str, Any]:
 
 def states_unit(path: Path) -> bool:
     """Whether a schema file says who is protected; a draft that nobody has reviewed may not."""
-    return "privacy_unit" in _table_keys(_parse(_read(path), path))
+    return "privacy_unit" in _table_keys(parse_content(read_schema_text(path), path))
 
 
 def from_dict(content: Any, *, unit: str | None = None) -> Schema:
@@ -391,6 +392,8 @@ def from_dict(content: Any, *, unit: str | None = None) -> Schema:
     """
     from understudy.schema.schema import Schema
 
+    if isinstance(content, Mapping) and "resources" in content:
+        raise FieldError("this is a data package of several tables; a single table has `fields`", ())
     ours = _table_keys(content)
     fields = content.get("fields")
     if not isinstance(fields, list) or not fields:
@@ -487,7 +490,12 @@ def _parse_dialect(given: Any) -> Dialect:
         raise FieldError(text if ";" in text else f"{text}; correct it", (OURS, "dialect", *first["loc"])) from None
 
 
-def _read(path: Path) -> str:
+def read_schema_text(path: Path) -> str:
+    """Read a schema file.
+
+    Raises:
+        SchemaError: if it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -500,7 +508,12 @@ def _read(path: Path) -> str:
         raise SchemaError(f"{path}: cannot be read; check the path") from None
 
 
-def _parse(text: str, path: Path) -> Any:
+def parse_content(text: str, path: Path) -> Any:
+    """Parse the text of a schema file, JSON or YAML depending on its ending.
+
+    Raises:
+        SchemaError: naming the line of what is wrong.
+    """
     import yaml
 
     if path.suffix == ".json":

@@ -73,6 +73,7 @@ class Schema:
         dialect: how text files of the table are written.
         rules: what is known about combinations of columns.
         title: what the table is called.
+        keys: columns that are read but never synthesised: the keys that link it to other tables.
     """
 
     columns: tuple[Column, ...]
@@ -81,6 +82,7 @@ class Schema:
     dialect: Dialect = field(default_factory=Dialect)
     rules: tuple[Rule, ...] = ()
     title: str | None = None
+    keys: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         lines = [
@@ -167,9 +169,9 @@ class Schema:
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        """The columns that are read from the table: the synthesised ones and the privacy unit."""
+        """The columns that are read from the table: the synthesised ones, the privacy unit and keys."""
         unit = self.privacy_unit.column
-        read = {column.name for column in (*self.coded, *self.open, *self.words)} | {unit}
+        read = {column.name for column in (*self.coded, *self.open, *self.words)} | {unit, *self.keys}
         names = tuple(column.name for column in self.columns if column.name in read)
         return names if unit is None or unit in names else (*names, unit)
 

@@ -96,7 +96,7 @@ def test_picked_rows_are_uniform_within_their_cell() -> None:
     state, seen = np.array([5], np.uint64), np.zeros(10)
     for _ in range(6000):
         freed, models = np.empty(2, np.int32), np.empty(3, np.int32)
-        assert kernels.pick_rows(cells, have, removed, copied, state, freed, models) == (2, 3)
+        assert kernels.pick_rows(cells, have.copy(), removed + copied, removed.copy(), state, freed, models) == (2, 3)
         assert len(set(freed)) == 2
         assert len(set(models)) == 3
         seen[freed] += 1

@@ -9,7 +9,7 @@ from understudy.measurement import Measurement
 from understudy.model import problem as precision_module
 from understudy.model.estimate import estimate
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.kernels.arguments import CHUNK, FACTORS, Basis, Weights
+from understudy.model.kernels.arguments import CHUNK, FACTORS, NO_FACTORS, Basis, Weights
 from understudy.model.kernels.descent import (
     change,
     descend,
@@ -27,7 +27,6 @@ from understudy.model.kernels.descent import (
 from understudy.model.problem import make_problem
 
 CELLS = 3 * CHUNK + 5
-NO_FACTORS = np.empty(0, np.uint8)
 
 
 def vectors(*names):
@@ -40,7 +39,7 @@ def weights_of(*sizes, factors=NO_FACTORS):
     each = np.random.default_rng(6).uniform(0.1, 1.0, len(sizes))
     each[1 % len(sizes)] = 0.0 if len(sizes) > 1 else each[0]
     full = np.repeat(each, sizes)
-    return Weights(np.cumsum(sizes), each, factors), full * (FACTORS[factors] if factors.size else 1.0)
+    return Weights.of(np.cumsum(sizes), each, factors), full * (FACTORS[factors] if factors.size else 1.0)
 
 
 TABLES = [
@@ -91,7 +90,7 @@ def basis_of(rows, weights):
 
 
 def test_the_smallest_factor_is_far_below_every_cap():
-    weights, codes = Weights(np.array([2]), np.ones(1), NO_FACTORS), np.empty(2, np.uint8)
+    weights, codes = Weights.of(np.array([2]), np.ones(1)), np.empty(2, np.uint8)
     soften(weights, np.array([0.0, 1e300]), np.zeros(2), 1e-3, codes)
     assert codes.tolist() == [0, 255]
     assert FACTORS[0] == 1.0

@@ -1,5 +1,7 @@
 """The report: what it says, to whom, and that it is the same every time."""
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,8 +15,9 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.bundle.make import render_readme
 from understudy.cli import app
+from understudy.metric.tables import Rows
 from understudy.report import custodian_report, public_report
-from understudy.report.page import cramers_v
+from understudy.report.page import compare_groups, cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
@@ -107,7 +110,7 @@ def test_public_bytes_are_the_same_every_time(release: us.Release, tmp_path: Pat
 def test_one_file_that_asks_for_nothing(release: us.Release, private: str) -> None:
     for page in (public_report(release), private):
         outline = Outline(page)
-        assert "script" not in outline.tags
+        assert outline.tags.count("script") == (page is private)
         assert all(link.startswith(("#", "data:")) for link in outline.links)
         assert not re.search(r"https?://", page)
         assert "url(" not in page
@@ -181,11 +184,32 @@ def test_scores_stand_between_their_references(private: str) -> None:
     assert "real, binned" in private
 
 
-def test_no_table_is_among_the_best_and_the_worst(private: str) -> None:
+def test_every_pair_is_listed_once(private: str) -> None:
     part = private.partition('id="marginals"')[2].partition("<h2")[0]
     listed = re.findall(r"<tr><td>([^<]*)</td>", part)
-    assert listed
-    assert len(listed) == len(set(listed))
+    columns = len(re.findall(r"<figure[^>]*><h3>", private.partition('id="columns"')[2].partition("<h2")[0]))
+    assert columns > 2
+    assert len(listed) == len(set(listed)) == columns * (columns - 1) / 2
+
+
+def test_the_script_is_the_one_that_the_page_allows(private: str) -> None:
+    script = private.partition("<script>")[2].partition("</script>")[0]
+    allowed = re.findall(r"script-src 'sha256-([^']*)'", private)
+    assert [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()] == allowed
+
+
+def test_subgroups_are_compared_column_by_column() -> None:
+    """Worked by hand: among F, half of the real rows are old and a quarter of the stand-in's."""
+    schema = us.Schema.from_domain({"sex": 2, "old": 2})
+    real = Rows.of(pd.DataFrame({"sex": [0, 0, 0, 0, 1, 1], "old": [0, 0, 1, 1, 1, 1]}), schema)
+    made = Rows.of(pd.DataFrame({"sex": [0, 0, 0, 0, 1, 1, 1, 1], "old": [0, 0, 0, 1, 1, 1, 1, 1]}), schema)
+    found = {group.name: group for group in compare_groups(made, real, schema)}
+    women = found["sex = 0"]
+    assert (women.rows, women.real, women.standin) == (4, 4 / 6, 0.5)
+    assert (women.distance, women.worst, women.worst_distance) == (0.25, "old", 0.25)
+    assert found["sex = 1"].distance == 0.0
+    assert found["old = 0"].distance == 0.0
+    assert (next(iter(found)), found["old = 1"].distance) == ("old = 1", pytest.approx(0.3))  # the largest first
 
 
 def test_words_for_missing_among_numbers_are_counted_as_such() -> None:

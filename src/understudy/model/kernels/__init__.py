@@ -3,7 +3,8 @@
 These modules are imported inside functions, because numba is slow to import. Loops take plain arrays and serve every
 tree and domain, so each is compiled once on a machine. A newcomer waits for that, so they are written to compile fast:
 a large loop that few models need is called from Python (`propagation.cross`), no loop assigns slices (numba compiles
-the error message for seconds), and a large loop that is called from one place is inlined.
+the error message for seconds) or makes arrays (numba would count references to every slice), and a large loop that is
+called from one place is inlined.
 """
 
 from __future__ import annotations
@@ -26,5 +27,6 @@ def compiled(
     """
     from numba import njit
 
-    options: dict[str, Any] = {"cache": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
-    return cast(Callable[[_Loop], _Loop], njit(**options, fastmath=fastmath, forceinline=forceinline))
+    options: dict[str, Any] = {"cache": True, "_nrt": False, "error_model": "numpy"}
+    wrappers: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
+    return cast(Callable[[_Loop], _Loop], njit(**options, **wrappers, fastmath=fastmath, forceinline=forceinline))

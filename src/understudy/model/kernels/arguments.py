@@ -15,6 +15,7 @@ FUSE, NORMALISE, RATIO, SPREAD, CROSS, MOVE = 0, 1, 2, 3, 4, 5
 CHUNK = 256
 OCTAVE = 8  # codes of factors from one power of two to the next
 FACTORS = 2.0 ** (-np.arange(256) / OCTAVE)
+NO_FACTORS = np.empty(0, np.uint8)
 
 
 class Schedule(NamedTuple):
@@ -37,11 +38,20 @@ class Schedule(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """1/variance of the answers: one number for each table, times a factor for each answer if softened (`FACTORS`)."""
+    """1/variance of the answers: one number for each table, times a factor for each answer if softened (`FACTORS`).
+
+    `scratch` is where the loops write the weights of a `CHUNK`, so two threads cannot use the same `Weights`.
+    """
 
     ends: NDArray[np.int64]
     each: NDArray[np.float64]
     factors: NDArray[np.uint8]
+    scratch: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, ends: NDArray[np.int64], each: NDArray[np.float64], factors: NDArray[np.uint8] = NO_FACTORS) -> Self:
+        """Return the weights of tables that end at these places."""
+        return cls(ends, each, factors, np.empty(CHUNK))
 
     def softened(self, factors: NDArray[np.uint8]) -> Weights:
         """Return the weights times a factor for each answer, given by its code."""

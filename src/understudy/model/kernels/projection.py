@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from understudy.model.kernels import compiled
+
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _COLUMNS = 512  # of the right-hand matrix at a time, so that it stays in the cache while the rows pass by
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def sums(T: Any, W: Any, steps: Any) -> None:
     """Sum out one axis a step: `(source, target, outer, size, inner)`, places in `W`; a source of -1 is all of `T`."""
     for q in range(steps.shape[0]):
@@ -65,7 +67,7 @@ def _row(A: Any, B: Any, out: Any, a: Any, b: Any, o: Any, inner: Any, stride: A
         k += one
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def products(A: Any, B: Any, out: Any, batch: int, rows: int, inner: int, cols: int) -> None:
     """A batch of matrix products, all flat, written to `out`: on one thread, so that the sums are always the same.
 
@@ -89,7 +91,7 @@ def products(A: Any, B: Any, out: Any, batch: int, rows: int, inner: int, cols: 
             start += block
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _cells(mask: int, sizes: Any) -> float:
     cells, i = 1.0, 0
     while mask:
@@ -100,7 +102,7 @@ def _cells(mask: int, sizes: Any) -> float:
     return cells
 
 
-@njit(cache=True)
+@compiled()
 def best_order(masks: Any, sizes: Any, wanted: int, kept: Any, costs: Any, splits: Any) -> None:
     """For every set of tables, as bits of a number, the two parts whose product gives it with the least work.
 

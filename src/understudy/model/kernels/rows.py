@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.model.kernels import compiled
 
@@ -54,16 +55,21 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
         values[i], values[k] = values[k], values[i]
 
 
-@compiled()
-def draw_values(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None:
+def draw_values(
+    groups: NDArray[np.int64], weights: NDArray[np.float64], rng: np.random.Generator, *, rounding: bool = True
+) -> NDArray[np.int32]:
     """Draw a value for each row by the weights of the row's group; uniform in a group without weight."""
-    state, starts = np.empty(1, np.uint64), np.empty(weights.shape[0] + 1, np.int64)
-    values, even = np.empty(groups.size, np.int32), np.empty(weights.shape[1])
-    state[0] = seed
-    for g in range(starts.size):
-        starts[g] = 0
-    for v in range(even.size):
-        even[v] = 1.0
+    state = rng.integers(0, 2**64, 1, dtype=np.uint64)
+    starts, even = np.zeros(weights.shape[0] + 1, np.int64), np.ones(weights.shape[1])
+    values, out = np.empty(groups.size, np.int32), np.empty(groups.size, np.int32)
+    _draw_values(groups, weights, state, rounding, starts, values, even, out)
+    return out
+
+
+@compiled()
+def _draw_values(
+    groups: Any, weights: Any, state: Any, rounding: bool, starts: Any, values: Any, even: Any, out: Any
+) -> None:
     for i in range(groups.size):
         starts[groups[i] + 1] += 1
     for g in range(weights.shape[0]):
@@ -83,6 +89,15 @@ def draw_values(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) 
 
 
 # Gradual updates
+
+
+@compiled()
+def count_rows(cells: Any, have: Any) -> None:
+    """Count the rows of each cell."""
+    for c in range(have.size):
+        have[c] = 0
+    for i in range(cells.size):
+        have[cells[i]] += 1
 
 
 @compiled(inner=True)
@@ -138,14 +153,13 @@ def plan_changes(
 
 
 @compiled()
-def pick_rows(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: Any, models: Any) -> Any:
+def pick_rows(cells: Any, left: Any, want: Any, removed: Any, state: Any, freed: Any, models: Any) -> Any:
     """Pick the rows to overwrite and the rows to copy, both in random order, without replacement within each cell.
 
     One pass of selection sampling: a row is taken with probability (still wanted) / (still to come) of its cell, so
-    every subset of a cell's rows is equally likely for any order of the rows.
+    every subset of a cell's rows is equally likely for any order of the rows. `left` and `want` are the rows that each
+    cell has and wants taken; both are used up.
     """
-    left = have.copy()
-    want = removed + copied
     taken, found = 0, 0
     for i in range(cells.size):
         c = cells[i]

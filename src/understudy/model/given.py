@@ -1,0 +1,127 @@
+"""Draw some columns of a model row by row, given the codes of others.
+
+`Model.condition` takes one condition for all rows; here every row has its own. The columns are drawn one after another:
+first the one that depends most on what is known. A column is drawn from the model's marginal of that column and of the
+known columns that it depends on directly, or through columns that are not drawn yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique
+from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import Model
+
+MOST_GIVEN, MOST_CELLS = 6, 2_000_000
+"""The most columns that a column is drawn given, and the most cells of their marginal."""
+
+
+class ConditionalDraws:
+    """Draws columns of a model given others, repeatedly.
+
+    Args:
+        model: the model.
+        wanted: the columns to draw.
+
+    **Privacy.** Post-processing of a model.
+    """
+
+    def __init__(self, model: Model, wanted: Sequence[str]) -> None:
+        self._domain = model.domain
+        known = [column for column in model.domain if column not in wanted]
+        self.steps = _plan(model, known, list(wanted))
+        """What is drawn, in order: a column, the columns that it is drawn given, and their marginal (it is last)."""
+
+    def draw(self, column: str, given: Clique, table: NDArray[np.float64], known: Mapping[str, NDArray[Any]],
+             rng: np.random.Generator) -> NDArray[np.int32]:  # fmt: skip
+        """Draw a column for all rows: within rows that agree on `given`, counts are as expected up to rounding."""
+        from understudy.model.kernels.rows import draw_values
+
+        return draw_values(self.groups(given, known), table, rng)
+
+    def groups(self, given: Clique, known: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+        """Return the line of each row in the marginal of a step."""
+        rows = len(next(iter(known.values())))
+        groups = np.zeros(rows, np.int64)
+        for column in given:
+            groups *= self._domain[column]
+            groups += np.asarray(known[column], np.int64)
+        return groups
+
+
+def _plan(model: Model, known: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, Clique, NDArray[np.float64]]]:
+    domain, have, left = model.domain, list(known), list(wanted)
+    information = _mutual_information(model, have, left)
+    neighbours = _neighbours(model)
+    choices: list[tuple[str, Clique]] = []
+    while left:
+        # the most dependent column first: what it depends on is known, and it tells about the others
+        column = max(left, key=lambda one: (max((information[one][k] for k in have), default=0.0), -left.index(one)))
+        left.remove(column)
+        reach = set(have) if neighbours is None else _reachable(column, neighbours, set(left))
+        given: list[str] = []
+        for one in sorted((k for k in have if k in reach), key=lambda k: -information[column][k]):
+            if len(given) < MOST_GIVEN and domain.cells((*given, one, column)) <= MOST_CELLS:
+                given.append(one)
+        choices.append((column, tuple(given)))
+        have.append(column)
+    tables = model.project_many([(*given, column) for column, given in choices])
+    return [
+        (column, given, _with_fallback(np.asarray(tables[(*given, column)], np.float64).reshape(-1, domain[column])))
+        for column, given in choices
+    ]
+
+
+def _with_fallback(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give lines without weight the column's own distribution: the known columns may come from another model."""
+    table = np.maximum(table, 0.0)
+    empty = table.sum(axis=1) <= 1e-12 * max(table.sum(), 1e-300)
+    if empty.any():
+        table[empty] = table.sum(axis=0)
+    return np.ascontiguousarray(table)
+
+
+def _mutual_information(model: Model, known: Sequence[str], wanted: Sequence[str]) -> dict[str, dict[str, float]]:
+    pairs = [(column, other) for column in wanted for other in known]
+    pairs += [(a, b) for i, a in enumerate(wanted) for b in wanted[i + 1 :]]
+    found: dict[str, dict[str, float]] = {column: {} for column in wanted}
+    for (a, b), table in model.project_many(pairs).items():
+        value = _information(np.asarray(table, np.float64).reshape(model.domain.shape((a, b))))
+        found[a][b] = value
+        if b in found:
+            found[b][a] = value
+    return found
+
+
+def _information(table: NDArray[np.float64]) -> float:
+    share = np.maximum(table, 0.0) / max(table.sum(), 1e-300)
+    product = np.outer(share.sum(axis=1), share.sum(axis=0))
+    inside = share > 0
+    return float((share[inside] * np.log(share[inside] / product[inside])).sum())
+
+
+def _neighbours(model: Model) -> dict[str, set[str]] | None:
+    """Return which columns share a factor of the model; None if it is not known."""
+    if not isinstance(model, GraphicalModel):
+        return None
+    found: dict[str, set[str]] = {column: set() for column in model.domain}
+    for clique, _ in model.factors():
+        for column in clique:
+            found[column].update(clique)
+    return found
+
+
+def _reachable(column: str, neighbours: dict[str, set[str]], through: set[str]) -> set[str]:
+    """Return the columns joined to a column directly, or through columns that are not drawn yet."""
+    seen, todo = {column}, [column]
+    while todo:
+        for other in neighbours[todo.pop()] - seen:
+            seen.add(other)
+            if other in through:
+                todo.append(other)
+    return seen

@@ -1,0 +1,154 @@
+"""Data packages of linked tables: what is read, what is refused before anything is spent, and the virtual tables."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from understudy.errors import SchemaError
+from understudy.mechanism.linked import divide_budget
+from understudy.schema import Schema
+from understudy.schema.linked import LinkedSchema, gap_codes, load_any
+from understudy.testing.linked import clinic_package, clinic_schema
+
+
+def test_a_package_is_read_written_and_read_again(tmp_path: Path) -> None:
+    schema = clinic_schema()
+    for name in ("clinic.yaml", "clinic.json"):
+        schema.save(tmp_path / name)
+        again = LinkedSchema.load(tmp_path / name)
+        assert again.to_dict() == schema.to_dict()
+        assert isinstance(load_any(tmp_path / name), LinkedSchema)
+    assert list(schema.tables) == ["patients", "visits", "diagnoses"]
+    assert schema.most_rows == {"patients": 1, "visits": 3, "diagnoses": 6}
+    assert schema.ancestors("diagnoses") == ["patients", "visits"]
+
+
+def test_a_package_given_as_a_single_schema_says_so(tmp_path: Path) -> None:
+    clinic_schema().save(tmp_path / "clinic.yaml")
+    with pytest.raises(SchemaError, match="data package of several tables"):
+        Schema.load(tmp_path / "clinic.yaml")
+
+
+def test_virtual_tables_have_the_columns_of_the_specification() -> None:
+    found = {name: list(one.schema.domain) for name, one in clinic_schema().virtual_tables.items()}
+    assert found["patients"] == ["patients.sex", "patients.age", "#visits"]
+    visit = ["visits.day", "visits.ward", "#diagnoses"]
+    assert found["first(visits)"] == [*found["patients"], *visit]
+    siblings = [f"{role}.{name}" for role in ("first", "prev") for name in visit]
+    assert found["next(visits)"] == [*found["patients"], "visits.#", *siblings, *visit]
+    diagnosis = ["diagnoses.rank", "diagnoses.code"]
+    assert found["first(diagnoses)"] == [*found["patients"], *visit, "visits.#", *diagnosis]
+    before = [f"prev.{name}" for name in diagnosis]  # with two children, the first is the previous one
+    assert found["next(diagnoses)"] == [*found["patients"], *visit, "visits.#", *before, *diagnosis]
+
+
+def test_a_cap_of_one_has_no_further_children() -> None:
+    schema = clinic_schema(visits=1, diagnoses=1)
+    assert list(schema.virtual_tables) == ["patients", "first(visits)", "first(diagnoses)"]
+
+
+def test_the_budget_is_divided_as_specified() -> None:
+    shares = divide_budget(clinic_schema())  # visits have 3 own columns, diagnoses 2
+    assert shares["patients"] == 0.15
+    assert shares["first(visits)"] == pytest.approx(0.85 * 3 / 5 / 3)
+    assert shares["next(diagnoses)"] == pytest.approx(0.85 * 2 / 5 * 2 / 3)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert sum(divide_budget(clinic_schema(visits=1, diagnoses=1)).values()) == pytest.approx(1)
+
+
+def test_sibling_columns_are_merged_to_ten_codes_and_the_order_column_is_not() -> None:
+    package = clinic_package(order="day")
+    fields = package["resources"][1]["schema"]["fields"]
+    fields[2] = fields[2] | {"constraints": {"minimum": 0, "maximum": 29}, "understudy": {"bins": 30}}
+    fields.append({"name": "cost", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
+    fields[-1]["understudy"] = {"bins": 50}
+    domain = LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema.domain
+    assert domain["prev.visits.cost"] == 12  # ten bins, and the codes of empty and unknown cells
+    assert domain["visits.cost"] == 52
+    assert domain["prev.visits.day"] == 32
+    assert domain["first.visits.day"] == 12
+
+
+def test_a_date_of_many_bins_is_a_gap_in_further_rows() -> None:
+    package = clinic_package(order="day")
+    fields = package["resources"][1]["schema"]["fields"]
+    fields[2] = {"name": "day", "type": "date", "constraints": {"minimum": "2024-01-01", "maximum": "2024-12-31"}}
+    fields[2]["understudy"] = {"bins": 366}
+    found = LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema.domain
+    assert found["gap.visits.day"] == len(gap_codes(368)) == 12
+    assert "visits.day" not in found
+
+
+def test_gap_codes_double() -> None:
+    assert gap_codes(40).tolist() == [0, 1, 2, 3, 5, 9, 17, 33, 40]
+    assert (np.diff(gap_codes(5)) > 0).all()
+
+
+def _break(change: Any) -> dict[str, Any]:
+    package = deepcopy(clinic_package())
+    change(package, {one["name"]: one["schema"] for one in package["resources"]})
+    return package
+
+
+BROKEN = {
+    "not among the tables": lambda p, s: s["visits"]["foreignKeys"][0]["reference"].update(resource="people"),
+    "both have no foreign key": lambda p, s: s["visits"].pop("foreignKeys"),
+    "form a circle": lambda p, s: s["patients"].update(
+        foreignKeys=[{"fields": "patient_id", "reference": {"resource": "visits", "fields": "visit_id"}}]
+    ),
+    "belongs to two tables": lambda p, s: s["diagnoses"]["foreignKeys"].append(s["visits"]["foreignKeys"][0]),
+    "`max_children` is missing": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].pop("max_children"),
+    "at least 1": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].update(max_children=0),
+    "more than 2520": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].update(max_children=2000),
+    "has no `primaryKey`": lambda p, s: s["patients"].pop("primaryKey"),
+    "no synthesised column": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].update(order=["when"]),
+    "exactly one column": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].update(order=[], strict=True),
+    "fewer codes than": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].update(
+        max_children=9, order=["day"], strict=True
+    ),
+    "refer to both": lambda p, s: s["diagnoses"]["foreignKeys"][0].update(
+        fields="visit_id", reference={"resource": "visits", "fields": "visit_id"}
+    ),
+    "unknown key `cap`": lambda p, s: s["visits"]["foreignKeys"][0]["understudy"].update(cap=3),
+    "`privacy_unit` is not stated": lambda p, s: p.pop("understudy"),
+    "the root is 'patients'": lambda p, s: p["understudy"].update(privacy_unit={"table": "visits"}),
+    "is a key but not among": lambda p, s: s["visits"]["fields"].pop(1),
+    "cannot be used with linked tables yet": lambda p, s: s["visits"].update(understudy={"rules": [{}]}),
+    "left to discovery": lambda p, s: (
+        s["visits"]["fields"].append({"name": "cost", "type": "number"})
+        or s["visits"]["fields"][-1].update(understudy={"bounds": "discover"})
+    ),
+    "listed twice": lambda p, s: p["resources"].append(p["resources"][0]),
+    "stated once": lambda p, s: s["visits"].update(understudy={"rows": 3}),
+    "rename column": lambda p, s: s["visits"]["fields"].append({"name": "#x", "categories": ["a"]}),
+}
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_structure_that_is_no_tree_is_refused_by_name(words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        LinkedSchema.from_dict(_break(BROKEN[words]))
+
+
+def test_keys_to_public_tables_are_ordinary_columns() -> None:
+    package = clinic_package()
+    public = {"fields": "ward", "reference": {"resource": "wards", "fields": "ward"}, "understudy": {"public": True}}
+    package["resources"][1]["schema"]["foreignKeys"].append(public)
+    assert "visits.ward" in LinkedSchema.from_dict(package).virtual_tables["first(visits)"].schema.domain
+
+
+def test_unique_keys_are_an_assumption_that_is_named() -> None:
+    package = clinic_package()
+    package["resources"][2]["schema"]["fields"].pop(0)
+    key = package["resources"][2]["schema"]["foreignKeys"][0]
+    key |= {"fields": ["visit_id"], "reference": {"resource": "visits", "fields": ["visit_id"]}}
+    key["understudy"]["unique"] = True
+    schema = LinkedSchema.from_dict(package)
+    assert "'visit_id' in 'visits' are unique" in schema.assumptions[0]
+    assert not clinic_schema().assumptions
+    assert LinkedSchema.from_dict(schema.to_dict()).to_dict() == schema.to_dict()
