@@ -90,6 +90,23 @@ class Person:
         self.shots(name, self.page)
 
 
+@pytest.mark.slow
+def test_a_planted_fault_is_found(chromium):
+    """An input without a label, pale text and a page that is too wide are each reported."""
+    page = chromium.new_page(viewport=PHONE)
+    page.set_content(
+        "<html lang=en><title>x</title><main><h1>x</h1><input><p style='color:#bbb;background:#fff'>pale</p>"
+        "<div style='width:900px'>wide</div></main>"
+    )
+    person = Person(page, no_pictures)
+    person.look("planted")
+    found = " ".join(person.faults)
+    assert "label" in found
+    assert "color-contrast" in found
+    assert "wider than the screen" in found
+    page.close()
+
+
 def no_pictures(name: str, page: Page) -> None:
     """Take no picture."""
 
@@ -293,6 +310,7 @@ def test_a_rehearsal_and_a_browser_that_is_closed(chromium, serve, table):
     person.look("rehearsed")
     assert Ledger().reservations() == []
     page.click("text=Continue to the release")
+    page.wait_for_selector(".spend")
     page.click("button.main")
     page.wait_for_selector(".progress")
     person.look("progress")
