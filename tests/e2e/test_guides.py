@@ -79,6 +79,21 @@ def test_analysts(after, follow):
     assert "+/-" in said
 
 
+def test_analysts_in_r(after, forks):
+    """The first block of R gives the table of coefficients that the guide shows."""
+    r = shutil.which("Rscript")
+    if r is None or subprocess.run([r, "-e", "library(jsonlite)"], check=False).returncode:
+        pytest.skip("needs R with jsonlite: apt-get install r-base-core r-cran-jsonlite")
+    block = re.search(r"^```r\n(.*?)^```$", (GUIDES / "analysts.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert block is not None
+    path = os.pathsep.join([str(forks.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    options = {"cwd": after / "people-for-analysts", "env": {**os.environ, "PATH": path}, "text": True}
+    done = subprocess.run([r, "-e", block[1]], **options, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"term +estimate +se +low +high +p\n1 +Intercept .*\n2 +age .*\n3 C\(sex\)\[T\.M\]", done.stdout)
+    assert "missed correlation of 0.2" in done.stdout
+
+
 def test_what_analysts_get_is_what_the_guide_lists(first):
     folder, _ = first
     listed = set(re.findall(r"`([\w-]+\.(?:csv|parquet|html|release|json))`", (GUIDES / "analysts.md").read_text()))

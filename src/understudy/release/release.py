@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from understudy.release.frames import Frame
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
+    from understudy.release.inference.gap import Gaps
     from understudy.release.linked import LinkedRelease
     from understudy.release.rows import RowMaker
     from understudy.svg import Chart
@@ -256,6 +257,13 @@ class Release:
         from understudy.release.inference.corrected import CorrectedTables
 
         return CorrectedTables(self)
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        """How strong the relations may be that were not measured; used by `infer`."""
+        from understudy.release.inference.gap import Gaps
+
+        return Gaps(self, self.corrected)
 
     @property
     def merged(self) -> dict[str, list[Any]]:

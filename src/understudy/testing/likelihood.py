@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from understudy.accounting import Budget, Charge
 from understudy.domain import Clique
 from understudy.gate import PrivateTable, Selection
+from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.gate.selection import indif, merge_codes
-from understudy.measurement import Measurement
+from understudy.measurement import Critic, Measurement
 from understudy.quality import NoisyError
 from understudy.source import Source
+from understudy.source.protocol import ReadsCodes
 from understudy.tabulate import Counts
 
 _Table = NDArray[np.float64]
@@ -198,6 +200,19 @@ class WatchedTable(PrivateTable):
             for clique, score in answers.items():
                 self.ratio.add_noisy(score, self._distances(clique, None), charge.scale, charge.noise)
         return answers
+
+    def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
+        """As the gate's."""
+        with self._paying():
+            answer = super().gradient(critic, clip=clip, rho=rho)
+            values = np.rint(np.concatenate([array.reshape(-1) for array in answer]).astype(np.float64) * (UNIT / clip))
+            exact = [self._gradients(source, critic, clip) for source in (self.pair.absent, self.pair.present)]
+            self.ratio.add_noisy(values, (exact[0], exact[1]), self.account.charges[-1].scale, "gaussian")
+        return answer
+
+    def _gradients(self, source: Source, critic: Critic, clip: float) -> NDArray[np.int64]:
+        rows = cast(ReadsCodes, source).codes()
+        return sum_gradients(critic, clip, self.domain, self.recoding.maps, rows)
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
         """As the gate's."""

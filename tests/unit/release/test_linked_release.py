@@ -114,7 +114,11 @@ def test_no_children_at_all_are_empty_tables() -> None:
 def test_dates_with_gaps_never_go_back() -> None:
     package = clinic_package(visits=4)
     fields = package["resources"][1]["schema"]["fields"]
-    fields[2] = {"name": "day", "type": "date", "constraints": {"minimum": "2024-01-01", "maximum": "2024-12-31"}}
+    fields[2] = {
+        "name": "day",
+        "type": "date",
+        "constraints": {"minimum": "2024-01-01", "maximum": "2024-12-31", "required": True},
+    }
     fields[2]["understudy"] = {"bins": 366}
     schema, tables = LinkedSchema.from_dict(package), clinic_rows(300)
     days = pa.array(np.datetime64("2024-01-01") + 60 * np.asarray(tables["visits"]["day"]))
