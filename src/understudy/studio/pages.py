@@ -497,7 +497,7 @@ def _mechanisms() -> list[tuple[str, str]]:
     found = [
         (name, chosen.when or "") for name, chosen in sorted(mechanism_classes().items()) if not needs_public(name)
     ]
-    return [(AUTO, "the recommended one"), *found]
+    return [(AUTO, "the run chooses by columns, people and budget"), *found]
 
 
 def _allowance(book: Ledger, dataset: str) -> dict[str, Any]:
