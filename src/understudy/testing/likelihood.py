@@ -101,7 +101,7 @@ def _log_shares(weights: _Table) -> _Table:
     return shares
 
 
-def _laplace_scale(sigma: float) -> float:
+def laplace_scale(sigma: float) -> float:
     """The scale of the discrete Laplace of this standard deviation: sigma^2 = 2 q / (1 - q)^2, q = exp(-1 / scale)."""
     variance = sigma**2
     q = ((variance + 1) - math.sqrt(2 * variance + 1)) / variance
@@ -136,6 +136,10 @@ class WatchedTable(PrivateTable):
 
     **Privacy.** For audits, on made-up tables: the ratio is computed from exact counts.
 
+    Attributes:
+        ratio: the ratio so far.
+        answers: the measurements so far.
+
     Args:
         source: one of the two tables.
         budget: as for `PrivateTable`.
@@ -147,7 +151,12 @@ class WatchedTable(PrivateTable):
         self, source: Source, budget: Budget, *, pair: KnownPair, plan: Mapping[Clique, float] | None = None
     ) -> None:
         super().__init__(source, budget, plan=plan)
-        self.pair, self.ratio = pair, Ratio()
+        self.pair, self.ratio, self._present = pair, Ratio(), source is pair.present
+        self.answers: list[Measurement] = []
+
+    def here(self, clique: Clique) -> _Table:
+        """The exact counts of a clique on this table."""
+        return self._both(clique)[self._present]
 
     def _both(self, clique: Clique) -> tuple[_Table, _Table]:
         return self.pair.counts(clique, self.recoding.maps)
@@ -166,8 +175,9 @@ class WatchedTable(PrivateTable):
             for one in answers:
                 without, present = self._both(one.clique)
                 exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
-                scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
+                scale = one.sigma if one.noise == "gaussian" else laplace_scale(one.sigma)
                 self.ratio.add_noisy(one.values, exact, scale, one.noise)
+        self.answers += answers
         return answers
 
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
