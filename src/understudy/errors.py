@@ -20,6 +20,10 @@ raised ``from None`` wherever such a message is the cause.
 
 from __future__ import annotations
 
+import secrets
+import traceback
+from pathlib import Path
+
 
 class UnderstudyError(Exception):
     """Base of all deliberate errors; `exit_code` is what the command line returns."""
@@ -77,6 +81,21 @@ class InternalError(UnderstudyError):
     """Something went wrong that we did not foresee. The cause's own message may quote a cell and is never shown."""
 
     exit_code = 70
+
+
+def describe_unexpected(error: BaseException) -> str:
+    """Describe an error that nobody foresaw by an id, its type and its place in the code.
+
+    **Privacy.** Its own message may quote a cell, and is left out.
+    """
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "understudy" in Path(frame.filename).parts
+    ]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    return (
+        f"unexpected error (error {secrets.token_hex(4)}: {type(error).__name__} at "
+        f"{place}). Please report this line; it contains nothing from your table"
+    )
 
 
 # Warnings: nothing is wrong, but the caller should know. The command line shows them as notes.

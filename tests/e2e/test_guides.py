@@ -21,7 +21,7 @@ GUIDES = ROOT / "docs" / "guide"
 PAGES = sorted(path.name for path in GUIDES.glob("*.md"))
 FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk.md", "run.md", "bounds.md", "mst.md",
             "privbayes.md", "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md",
-            "ledger.md", "public.md", "audit.md", "compare.md"}  # fmt: skip
+            "ledger.md", "public.md", "audit.md", "compare.md", "linked.md"}  # fmt: skip
 """Guides that a test below follows; what `air-gapped.md` says is installed, so only `make clean-machine` can."""
 
 
@@ -77,6 +77,21 @@ def test_analysts(after, follow):
     said = follow("analysts.md", after / "people-for-analysts")
     assert "by the model" in said
     assert "+/-" in said
+
+
+def test_analysts_in_r(after, forks):
+    """The first block of R gives the table of coefficients that the guide shows."""
+    r = shutil.which("Rscript")
+    if r is None or subprocess.run([r, "-e", "library(jsonlite)"], check=False).returncode:
+        pytest.skip("needs R with jsonlite: apt-get install r-base-core r-cran-jsonlite")
+    block = re.search(r"^```r\n(.*?)^```$", (GUIDES / "analysts.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert block is not None
+    path = os.pathsep.join([str(forks.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    options = {"cwd": after / "people-for-analysts", "env": {**os.environ, "PATH": path}, "text": True}
+    done = subprocess.run([r, "-e", block[1]], **options, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"term +estimate +se +low +high +p\n1 +Intercept .*\n2 +age .*\n3 C\(sex\)\[T\.M\]", done.stdout)
+    assert "missed correlation of 0.2" in done.stdout
 
 
 def test_what_analysts_get_is_what_the_guide_lists(first):
@@ -197,3 +212,13 @@ def test_every_page_with_something_to_run_is_followed(name):
     for kind, block in re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.M | re.S):
         for line in block.splitlines():
             assert kind or not line.startswith("understudy ") or "postgresql://" in line, line
+
+
+def test_linked(follow, tmp_path):
+    said = follow("linked.md", tmp_path)
+    assert "P0001" in said
+    assert sorted(file.name for file in (tmp_path / "synthetic").iterdir()) == [
+        "datapackage.json",
+        "patients.csv",
+        "visits.csv",
+    ]

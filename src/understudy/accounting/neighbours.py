@@ -50,11 +50,13 @@ class Neighbours:
         unit: the unit column, or None if each row is a unit.
         max_rows: k, the most rows of one unit that are kept.
         replace_one: whether the number of rows is public, so that neighbours replace a unit instead of adding one.
+        tables: the linked tables in which a unit has rows, with the most rows of one unit in each; empty for one table.
     """
 
     unit: str | None = None
     max_rows: int = 1
     replace_one: bool = False
+    tables: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_rows < 1:
@@ -94,7 +96,10 @@ class Neighbours:
 
     def describe(self) -> str:
         """Describe who is protected."""
-        if self.unit is None:
+        if self.tables:
+            each = ", ".join(f"at most {most} of {name!r}" for name, most in self.tables)
+            who = f"everything in all tables that belongs to one value of {self.unit!r} ({each} used)"
+        elif self.unit is None:
             who = "one row of the table"
         else:
             kept = "one row" if self.max_rows == 1 else f"at most {self.max_rows} rows"

@@ -151,7 +151,14 @@ class Receipt:
     def to_dict(self) -> dict[str, Any]:
         """Plain data; fractions as text."""
         data: dict[str, Any] = _RECEIPT.dump_python(
-            self, mode="json", exclude={"charges": True, "budget": {"rho_stated"}, "rehearsal": not self.rehearsal}
+            self,
+            mode="json",
+            exclude={
+                "charges": True,
+                "budget": {"rho_stated"},
+                "neighbours": set[str]() if self.neighbours.tables else {"tables"},
+                "rehearsal": not self.rehearsal,
+            },
         )
         return {"guarantee": self.guarantee(), **data, "charges": [charge.to_dict() for charge in self.charges]}
 

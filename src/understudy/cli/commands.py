@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli import audit, compare, demo, evaluate, ledger, plan, release, run, schema
+from understudy.cli import audit, compare, demo, evaluate, ledger, plan, release, run, schema, studio
 from understudy.cli.console import CommandGroup
 
 app = typer.Typer(
@@ -62,6 +62,7 @@ app.command()(compare.compare)
 app.command()(evaluate.attack)
 app.command()(evaluate.report)
 app.command()(release.bundle)
+app.command()(studio.studio)
 app.command()(audit.audit)
 app.command()(demo.demo)
 app.add_typer(schema.app, name="schema")

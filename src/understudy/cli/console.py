@@ -11,9 +11,7 @@ import errno
 import json
 import os
 import re
-import secrets
 import sys
-import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ import typer
 from typer.core import TyperGroup
 
 from understudy.arguments import holds_password
-from understudy.errors import Notice, OutputError, SettingError, UnderstudyError
+from understudy.errors import Notice, OutputError, SettingError, UnderstudyError, describe_unexpected
 from understudy.files import could_not_write
 from understudy.progress import Progress, progress_bar, silent
 
@@ -249,7 +247,7 @@ class CommandGroup(TyperGroup):
             if isinstance(error, OSError) and error.errno in _NAMING:
                 _explain("SettingError", _NAMING[error.errno])
                 raise typer.Exit(SettingError.exit_code) from None
-            _explain("InternalError", _describe_unexpected(error))
+            _explain("InternalError", describe_unexpected(error))
             raise typer.Exit(OUR_FAULT) from None
         finally:
             _drop_output()
@@ -274,17 +272,6 @@ def _drop_output() -> None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _describe_unexpected(error: Exception) -> str:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "understudy" in Path(frame.filename).parts
-    ]
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
-    return (
-        f"unexpected error (error {secrets.token_hex(4)}: {type(error).__name__} at "
-        f"{place}). Please report this line; it contains nothing from your table"
-    )
 
 
 def _explain(kind: str, message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 from pathlib import Path
@@ -16,7 +15,7 @@ from understudy.errors import LedgerError, OutputError, SettingError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from understudy.ledger import Grant, Ledger
+    from understudy.ledger import Ledger
 
 app = typer.Typer(
     help="Show, grant and audit privacy budgets.",
@@ -38,7 +37,7 @@ def show(
     known = book.datasets()
     if dataset is not None and dataset not in known:
         raise SettingError(f"dataset {dataset!r} is not in the ledger; it has {', '.join(known) or 'none yet'}")
-    pages = [_describe_dataset(book, name) for name in ([dataset] if dataset is not None else sorted(known))]
+    pages = [book.describe(name) for name in ([dataset] if dataset is not None else sorted(known))]
     words = "\n".join(_format_dataset(page) for page in pages) or "The ledger is empty."
     print_result(words, pages[0] if dataset is not None else {"datasets": pages}, as_json=as_json)
 
@@ -80,6 +79,33 @@ def revoke(
     """Revoke a grant: nothing more can be drawn on it. What was spent stays spent."""
     _open(ledger).revoke(number)
     print_result(f"Grant {number} is revoked.", {"grant": number}, as_json=as_json)
+
+
+@app.command("token")
+def add_token(
+    name: Annotated[str, typer.Option(help="Whom the token is for.")],
+    role: Annotated[str, typer.Option(help="custodian (may spend) or analyst (sees what is shared).")] = "analyst",
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token for the studio; its holder signs in with it.
+
+    The ledger keeps a digest of it only.
+    """
+    made, secret = _open(ledger).add_token(role, name)  # type: ignore[arg-type]
+    words = f"Token {made.number} for {made.name} ({made.role}), shown once: {secret}"
+    print_result(words, {"token": secret, "number": made.number, "role": made.role, "name": made.name}, as_json=as_json)
+
+
+@app.command("untoken")
+def revoke_token(
+    number: Annotated[int, typer.Argument(help="The token's number.")],
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Revoke a token of the studio."""
+    _open(ledger).revoke_token(number)
+    print_result(f"Token {number} is revoked.", {"token": number}, as_json=as_json)
 
 
 @app.command("add")
@@ -187,20 +213,6 @@ def _open(address: str | None) -> Ledger:
     from understudy.ledger import Ledger
 
     return Ledger(address)
-
-
-def _describe_dataset(book: Ledger, dataset: str) -> dict[str, Any]:
-    total = book.total(dataset)
-    page: dict[str, Any] = {"dataset": dataset, "runs": total.runs, "rho": total.rho, "epsilon": total.epsilon}
-    page |= {"delta": total.delta, "mixed_units": total.mixed, "text": str(total)}
-    page["grants"] = [_describe_grant(grant, book.used(grant)) for grant in book.grants(dataset)]
-    return page
-
-
-def _describe_grant(grant: Grant, used: float) -> dict[str, Any]:
-    shown = used if math.isfinite(used) else None  # JSON has no infinity
-    terms = {"grant": grant.number, "amount": grant.amount, "used": shown, "text": str(grant), "to": grant.to}
-    return terms | {"unit": "rho" if grant.rho is not None else "epsilon", "revoked": grant.revoked}
 
 
 def _format_dataset(page: dict[str, Any]) -> str:

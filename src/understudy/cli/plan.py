@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 _HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
 
 
-_DIFFERENT = 1.5  # made-up tables whose errors differ by this factor get a range instead of one number
-
-
 def plan(
     schema: Annotated[Path, typer.Argument(help="The schema; may still be a draft.")],
     people: Annotated[
@@ -110,35 +107,10 @@ _NOTES = (
 
 
 def _cells(line: Line) -> tuple[str, ...]:
-    found = line.expected
-    pairs = "-" if found.two_way is None else str(found.pairs)
-    one, pair = _error(found.one_way, found.one_way_range), _error(found.two_way, found.two_way_range)
-    groups = _whole(found.group), _whole(found.pair_group)
-    return (line.mechanism, one, pair, pairs, *groups, _memory(line), _duration(line.seconds))
-
-
-def _error(typical: float | None, extremes: tuple[float, float] | None) -> str:
-    """To two figures; a range where tables of one schema differ so much that one number says too little."""
-    if typical is None or extremes is None:
-        return "-"
-    low, high = extremes
-    return f"{typical:.2g}" if high <= _DIFFERENT * low else f"{low:.2g} to {high:.2g}"
-
-
-def _memory(line: Line) -> str:
-    if line.memory_bytes is None:
-        return "refused"
-    mebibytes = line.memory_bytes / 2**20
-    return f"{mebibytes:.0f} MiB" if mebibytes < 10_000 else f"{mebibytes / 1024:.0f} GiB"
-
-
-def _whole(number: float | None) -> str:
-    """To two figures."""
-    return "-" if number is None else f"{float(f'{number:.2g}'):.0f}"
-
-
-def _duration(seconds: float) -> str:
-    for limit, words in ((10, "seconds"), (90, "a minute"), (1800, "minutes"), (7200, "an hour")):
-        if seconds < limit:
-            return words
-    return "hours"
+    words = line.describe()
+    return (
+        line.mechanism,
+        *(words[key] for key in ("one_way", "two_way", "pairs", "group", "pair_group")),
+        words["memory"],
+        words["time"],
+    )

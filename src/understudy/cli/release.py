@@ -27,7 +27,9 @@ from understudy.files import could_not_write
 
 if TYPE_CHECKING:
     from understudy.release.bounds import Bound
+    from understudy.release.linked import LinkedRelease
     from understudy.schema import Dialect
+    from understudy.schema.linked import LinkedSchema
 
 ReleaseFile = Annotated[Path, typer.Argument(help="A release file.")]
 Rows = Annotated[int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")]
@@ -40,9 +42,13 @@ def sample(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", help="A .csv or .parquet file, postgresql://HOST/DB?table=NAME, or - for the terminal."
+            "--output",
+            "-o",
+            help="A .csv or .parquet file, postgresql://HOST/DB?table=NAME, or - for the terminal; for linked tables "
+            "a folder or a .duckdb file.",
         ),
     ] = "-",
+    kind: Annotated[str, typer.Option("--format", help="Files of linked tables: csv or parquet.")] = "csv",
     where: Annotated[
         str | None,
         typer.Option(help='Conditions that every row satisfies: "sex=F, age=30..40, city=Bonn|Ulm".'),
@@ -62,11 +68,16 @@ def sample(
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
     from understudy.files import check_space
-    from understudy.release import Release
+    from understudy.release.release import Release, open_release
     from understudy.schema.column import Dropped
     from understudy.sink.files import open_file, write_chunks
 
-    loaded = Release.load(release)
+    loaded = open_release(release)
+    if not isinstance(loaded, Release):
+        if where is not None or rare is not None:
+            raise SettingError("--where and --rare are not possible with linked tables yet; leave them out")
+        _sample_tables(loaded, output, rows, seed, kind, force=force, quiet=quiet, as_json=as_json)
+        return
     if output == "-" and as_json:
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
     to_database = output.partition("://")[0] in ("postgresql", "postgres")
@@ -95,14 +106,42 @@ def sample(
     print_result(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)
 
 
+def _sample_tables(
+    release: LinkedRelease,
+    output: str,
+    rows: int | None,
+    seed: int | None,
+    kind: str,
+    *,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from understudy.sink.linked import check_target, write_tables
+
+    if output == "-" or "://" in output:
+        raise SettingError("--output: linked tables are written to a folder, or to a .duckdb file")
+    path = Path(output)
+    check_target(path, force=force)
+    tables = release.sample(rows, seed=seed, as_written=kind == "csv" and path.suffix != ".duckdb")
+    files = write_tables(tables, release.schema, path, kind=cast(Any, kind), force=force)
+    counts = {name: table.num_rows for name, table in tables.items()}
+    words = [f"Rows: {path} ({', '.join(f'{count} of {name}' for name, count in counts.items())})"]
+    data = {"rows": counts, "output": str(path), "files": [str(file) for file in files], "seed": seed}
+    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
+
+
 def inspect(
     release: ReleaseFile,
     as_json: Json = False,
 ) -> None:
     """Show a release: its receipt, its measurements and their noise."""
-    from understudy.release import Release
+    from understudy.release.release import Release, open_release
 
-    loaded = Release.load(release)
+    loaded = open_release(release)
+    if not isinstance(loaded, Release):
+        _inspect_tables(loaded, release, as_json=as_json)
+        return
     merged = loaded.merged
     measured: list[dict[str, Any]] = [
         {"clique": list(m.clique), "cells": len(m.values), "sigma": m.sigma} for m in loaded.measurements
@@ -121,6 +160,35 @@ def inspect(
     data = summarize_file(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
     data["merged"] = merged
     print_result("\n".join(lines), data, as_json=as_json)
+
+
+def _inspect_tables(release: LinkedRelease, path: Path, *, as_json: bool) -> None:
+    measured: dict[str, list[dict[str, Any]]] = {
+        name: [{"clique": list(m.clique), "cells": len(m.values), "sigma": m.sigma} for m in part.measurements]
+        for name, part in release.parts.items()
+    }
+    lines = [
+        f"{path}: linked tables by {release.mechanism}, {release.default_rows} {release.schema.root} by default",
+        *_draw_tree(release.schema, release.schema.root),
+        "",
+        release.receipt.text(),
+        "",
+        *release.notes,
+    ]
+    for name, found in measured.items():
+        lines.append(
+            f"Measured in {name} (in parts of 1/{release.parts[name].schema.privacy_unit.max_rows} of a unit):"
+        )
+        lines += [f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in found]
+    data = summarize_file(release, path) | {"receipt": release.receipt.to_dict(), "measured": measured}
+    print_result("\n".join(lines), data, as_json=as_json)
+
+
+def _draw_tree(schema: LinkedSchema, table: str, depth: int = 0) -> list[str]:
+    link = schema.links.get(table)
+    cap = "" if link is None else f", at most {link.max_children} for each row of {link.parent}"
+    line = f"{'  ' * depth}{table}: {len(schema.tables[table].domain)} columns{cap}"
+    return [line, *(more for child in schema.children(table) for more in _draw_tree(schema, child, depth + 1))]
 
 
 def _list_some(values: list[Any]) -> str:

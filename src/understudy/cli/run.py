@@ -17,6 +17,7 @@ from understudy.errors import SettingError
 
 if TYPE_CHECKING:
     from understudy.release import Release
+    from understudy.release.linked import LinkedRelease
     from understudy.run import Outcome
 
 
@@ -38,14 +39,18 @@ _WORDS = {
 
 
 def synthesize(
+    schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The release file to make; never overwritten.")],
     data: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="The sensitive table: .csv, .parquet, .sav, .dta, .xlsx; a folder or 'pattern'; a database URL."
         ),
-    ],
-    schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The release file to make; never overwritten.")],
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER or NAME=PATH", help="Linked tables: a folder of them, or each by name."),
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
     delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
@@ -96,17 +101,22 @@ def synthesize(
     understudy synthesize people.csv -s people.schema.yaml --epsilon 1 --delta 1e-9 -o people.release
 
     understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
+
+    understudy synthesize --tables clinic/ -s clinic.schema.yaml --epsilon 1 --delta 1e-9 -o clinic.release
     """
     from understudy.run.pipeline import dataset_name
     from understudy.run.pipeline import synthesize as make_release
     from understudy.source.place import read_query
 
-    refuse_password(data)
+    place = parse_tables(data, tables or [])
+    for one in place.values() if isinstance(place, dict) else [place]:
+        refuse_password(one)
+    dataset = dataset or dataset_name(next(iter(place.values())) if isinstance(place, dict) else place)
     _confirm_delta(delta, yes=yes)
     known = _find_ledger(ledger)
     with show_progress(quiet=quiet or as_json) as progress:
         release = make_release(
-            data,
+            place,
             schema,
             epsilon=epsilon,
             delta=delta,
@@ -126,7 +136,7 @@ def synthesize(
             ledger=ledger,
             **parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
         )
-    _print_release(release, output, dataset or dataset_name(data), known, quiet=quiet, as_json=as_json)
+    _print_release(release, output, dataset, known, quiet=quiet, as_json=as_json)
 
 
 def run(
@@ -157,6 +167,24 @@ def run(
     facts = {"status": outcome.status, **outcome.summary} | ({} if rehearse else {"ledger": known[0]})
     words = _format_outcome(outcome) + ("" if rehearse else f"\n{_format_ledger(*known)}")
     print_result(words, facts, quiet=quiet, as_json=as_json)
+
+
+def parse_tables(data: str | None, tables: list[str]) -> str | dict[str, str]:
+    """Return the place of the table, or of linked tables: a folder, or a place for each name.
+
+    Raises:
+        SettingError: if both or none are given, or some tables have no name.
+    """
+    if (data is None) == (not tables):
+        raise SettingError("give either a table or --tables for linked tables, such as --tables clinic/")
+    if data is not None:
+        return data
+    named = [one.partition("=") for one in tables]
+    if len(tables) == 1 and not named[0][1]:
+        return tables[0]
+    if not all(mark and name and place for name, mark, place in named):
+        raise SettingError("--tables: give a folder, or --tables NAME=PATH for each table")
+    return {name: place for name, _, place in named}
 
 
 _LARGE_DELTA = 1e-3
@@ -308,15 +336,16 @@ def _format_outcome(outcome: Outcome) -> str:
     return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])
 
 
-def summarize_file(release: Release, path: Path) -> dict[str, Any]:
+def summarize_file(release: Release | LinkedRelease, path: Path) -> dict[str, Any]:
     """Summarize a release and the file it is in, for scripts."""
+    from understudy.release import Release
     from understudy.release.release import summarize
 
-    return {"release": str(path), **summarize(release)}
+    return {"release": str(path), **(summarize(release) if isinstance(release, Release) else release.summary())}
 
 
 def _print_release(
-    release: Release, path: Path, dataset: str, ledger: tuple[str, bool], *, quiet: bool, as_json: bool
+    release: Release | LinkedRelease, path: Path, dataset: str, ledger: tuple[str, bool], *, quiet: bool, as_json: bool
 ) -> None:
     from understudy.ledger import Ledger
 
@@ -328,9 +357,11 @@ def _print_release(
         words += [f"Spent on {dataset!r} so far: {spent}", _format_ledger(*ledger)]
         data |= {"ledger": ledger[0]}
         data |= {"dataset": dataset, "spent": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
-    words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
+    quality = getattr(release, "quality", None)
+    words += [] if quality is None else [f"Workload error: {quality.text()}"]
     words += release.notes
-    words.append(f"Rows: understudy sample {path} -o rows.csv")
+    rows = "rows.csv" if hasattr(release, "quality") else "a-folder"
+    words.append(f"Rows: understudy sample {path} -o {rows}")
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 
 

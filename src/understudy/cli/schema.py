@@ -111,36 +111,18 @@ def _draft_from_names(
     data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool
 ) -> None:
     """Draft from names and types alone; nothing in it is private, so it is not marked."""
-    from understudy.schema import Dialect, Schema
-    from understudy.schema.draft import declared_decimals, draft_open_schema, read_header, schema_type
-    from understudy.source.open import read_column_types
-    from understudy.source.place import PARQUET, source_kind
+    from understudy.schema import Schema
+    from understudy.source.draft import draft_names
 
     refuse_password(data)
     refuse_existing(output)
-    notes: list[str] = []
-    decimals: dict[str, int | None] = {}
-    if source_kind(data) != "file" or data.lower().endswith(PARQUET):
-        found = read_column_types(data)
-        dialect, names = Dialect(), {name: schema_type(kind) for name, kind in found.items()}
-        decimals = {name: declared_decimals(kind) for name, kind in found.items()}
-    else:
-        dialect, listed = read_header(Path(data))
-        names = dict.fromkeys(listed, "discover")
-        notes = [
-            "Column names are the first line of the file, and will be public: make sure that it is no person's row."
-        ]
-    for given in types:
-        name, _, kind = given.rpartition("=")
-        if name not in names:
-            raise SettingError(f"--type {given}: write NAME=TYPE with one of the columns {', '.join(names)}")
-        names[name] = kind
     if unit is None:
         raise SettingError(
             "--unit is missing: give --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = draft_open_schema(names, dialect, parse_unit(unit, list(names)), decimals)
-    opened = Schema.from_dict(content).open
+    known = {name: kind for name, _, kind in (given.rpartition("=") for given in types)}
+    content, notes = draft_names(data, unit=unit, types=known)
+    names, opened = content["fields"], Schema.from_dict(content).open
     write_text(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be discovered: {len(opened)} of them. No row was read."]
     lines += notes
@@ -205,16 +187,11 @@ def review(
 
 def _review_rules(content: dict[str, Any], *, asking: bool) -> dict[str, Any]:
     """Drop rules and differences about dropped columns, and ask about the other rules: a draft may propose some."""
-    from understudy.schema.rules import parse_rule
+    from understudy.schema.review import drop_dependents
 
-    dropped = {field["name"] for field in content["fields"] if field.get("understudy", {}).get("kind") == "drop"}
-    for field in content["fields"]:
-        if dropped & {*field.get("understudy", {}).get("of", ())}:
-            field["understudy"] = {"kind": "drop", "origin": "reviewed"}
+    content = drop_dependents(content)
     ours = content["understudy"]
-    rules = [rule for rule in ours.get("rules", []) if not dropped & {*parse_rule(rule).columns}]
-    if asking:
-        rules = [rule for rule in rules if _keep_rule(rule)]
+    rules = [rule for rule in ours.get("rules", []) if not asking or _keep_rule(rule)]
     rest = {key: value for key, value in ours.items() if key != "rules"}
     return content | {"understudy": rest | ({"rules": rules} if rules else {})}
 
@@ -445,18 +422,19 @@ def _save(schema: Schema, path: Path, comments: Mapping[str, Sequence[str]], *, 
     write_text(_annotate(schema.to_dict(), comments, mark=is_draft), path, private=is_draft)
 
 
+_DECISIONS: dict[str, Literal["accept", "public", "drop"]] = {"a": "accept", "p": "public", "d": "drop"}
+
+
+def _decide(field: dict[str, Any], letter: str) -> dict[str, Any]:
+    from understudy.schema.review import decide
+
+    return decide(field, _DECISIONS.get(letter, "later"))
+
+
 def _is_draft(field: dict[str, Any]) -> bool:
-    return bool(field.get("understudy", {}).get("status") == "draft")
+    from understudy.schema.review import is_draft
 
-
-def _decide(field: dict[str, Any], answer: str) -> dict[str, Any]:
-    """Return a field as answered."""
-    if answer == "d":
-        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
-    if answer not in ("a", "p"):
-        return field
-    gone = ("status", "origin") if answer == "p" else ("status",)
-    return field | {"understudy": {key: value for key, value in field["understudy"].items() if key not in gone}}
+    return is_draft(field)
 
 
 def _parse_letter(answer: str) -> str:

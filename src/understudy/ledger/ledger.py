@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
@@ -31,6 +32,9 @@ from understudy.yaml_json import read_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+Role: TypeAlias = Literal["custodian", "analyst"]
+ROLES: tuple[Role, ...] = ("custodian", "analyst")
 
 _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
@@ -91,6 +95,25 @@ class RunHandle:
     releases: set[str] = field(default_factory=set)
     last: int = 0
     """The number of the run's last entry; only the process that wrote it may write the next one."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token with which a person signs in to the studio.
+
+    Attributes:
+        holder: the digest of the token; the token itself is never stored.
+        role: "custodian" (may spend) or "analyst" (sees what was shared).
+        name: whom it was given to.
+        number: the number of its entry in the ledger.
+        revoked: whether it was revoked.
+    """
+
+    holder: str
+    role: Role
+    name: str
+    number: int = 0
+    revoked: bool = False
 
 
 class Ledger:
@@ -386,6 +409,14 @@ class Ledger:
         """Return the total of all runs about a dataset and about datasets derived from it."""
         return add_up(self.reservations(dataset))
 
+    def describe(self, dataset: str) -> dict[str, Any]:
+        """Return as plain data what was spent on a dataset, and its grants with what was used of each."""
+        total = self.total(dataset)
+        page: dict[str, Any] = {"dataset": dataset, "runs": total.runs, "rho": total.rho, "epsilon": total.epsilon}
+        page |= {"delta": total.delta, "mixed_units": total.mixed, "text": str(total)}
+        page["grants"] = [_describe_grant(grant, self.used(grant)) for grant in self.grants(dataset)]
+        return page
+
     def _check_owner(self, log: _Log, dataset: str) -> None:
         """Add a new dataset; refuse the dataset of another user unless a grant allows it."""
         found = log.find(kind="dataset", dataset=dataset)
@@ -423,6 +454,47 @@ class Ledger:
             else:
                 raise BudgetExceeded(f"{'; '.join(reasons)}. Ask for a grant that allows this run. Nothing was read")
         return drawn
+
+    # -- tokens ----------------------------------------------------------------------------------------------------
+
+    def add_token(self, role: Role, name: str) -> tuple[Token, str]:
+        """Add a token for the studio; returns its entry, and the token itself, which is shown once.
+
+        Raises:
+            SettingError: for an unknown role, or a name that is empty, too long or not printable.
+        """
+        if role not in ROLES:
+            raise SettingError(f"role: {role!r} is unknown; the roles are {' and '.join(ROLES)}")
+        if not isinstance(name, str) or not 0 < len(name.strip()) <= 100 or not name.isprintable():
+            raise SettingError("name: say in at most 100 characters whom the token is for")
+        secret = secrets.token_urlsafe(24)
+        new = Token(token_holder(secret), role, name.strip())
+        with self._database.write() as connection:
+            body = {"holder": new.holder, "role": new.role, "name": new.name}
+            return replace(new, number=_Log(connection).add("token", body)), secret
+
+    def tokens(self) -> list[Token]:
+        """Every token of the studio, revoked ones marked."""
+        if not self._database.exists:
+            return []
+        with self._database.read() as connection:
+            log = _Log(connection)
+            gone = {entry.body["token"] for entry in log.find(kind="revoke_token")}
+            return [
+                Token(**entry.body, number=entry.number, revoked=entry.number in gone)
+                for entry in log.find(kind="token")
+            ]
+
+    def revoke_token(self, number: int) -> None:
+        """Revoke a token: nobody can sign in with it any more.
+
+        Raises:
+            SettingError: if there is no such token.
+        """
+        if number not in [token.number for token in self.tokens() if not token.revoked]:
+            raise SettingError(f"token {number} is not in the ledger, or was revoked")
+        with self._database.write() as connection:
+            _Log(connection).add("revoke_token", {"token": number})
 
     # -- tamper evidence -------------------------------------------------------------------------------------------
 
@@ -650,6 +722,12 @@ def _may_draw(grant: Grant) -> bool:
     if grant.to == "anyone" or grant.to == current_user():
         return True
     return kind == "group" and name in _groups()
+
+
+def _describe_grant(grant: Grant, used: float) -> dict[str, Any]:
+    shown = used if math.isfinite(used) else None  # JSON has no infinity
+    terms = {"grant": grant.number, "amount": grant.amount, "used": shown, "text": str(grant), "to": grant.to}
+    return terms | {"unit": "rho" if grant.rho is not None else "epsilon", "revoked": grant.revoked}
 
 
 def _groups() -> set[str]:

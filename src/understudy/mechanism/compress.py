@@ -17,6 +17,12 @@ from understudy.schema import Recoding
 _MANY = 1000
 """From this many codes on, the threshold is at least the expected largest noise among them."""
 
+_COARSE = 4.0
+"""An interval of an axis of n places is halved if its rows times its places exceed `_COARSE` n sigma.
+
+Chosen on two tables by the errors of means within groups (benchmarks/numbers.md): noise in many small cells biases them
+more than a few wide intervals do."""
+
 
 def compress(
     domain: Domain,
@@ -25,16 +31,14 @@ def compress(
     *,
     threshold: float = 3.0,
     once: bool = False,
-    many: float = math.inf,
     as_printed: bool = False,
 ) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
     In a column with a hierarchy, rare codes of one group are merged first: where they are many enough together they
-    stay one code, and only what is still too rare goes up to the next level, at last into one code for all. Intervals
-    of 2, 4, 8, ... places are such groups in a column with an axis. In a column
-    that an order rule ties, or whose rare bins hold `many` of its rows, codes stay on their axis: it is halved, and
-    halved again, as long as there are enough rows.
+    stay one code, and only what is still too rare goes up to the next level, at last into one code for all. In a column
+    with an axis, codes become intervals: the axis is halved, and halved again, as long as an interval has enough rows
+    and is wide for the rows it has. A code with many rows stays by itself.
 
     A column with no such code, or with only one, is left alone (one code merged with itself would only move); a column
     that was not measured too. A column with no other code becomes a single code. Several measurements of a column are
@@ -49,7 +53,6 @@ def compress(
         threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
             sqrt(2 log codes), unless it is 0.
         once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
-        many: the share of a column's rows in its rare bins that is too much for one code.
         as_printed: Algorithm 4 to the letter: one code for all rare ones, whatever they are, and one threshold.
 
     Raises:
@@ -67,16 +70,15 @@ def compress(
         rare = counts < enough
         groups = NO_GROUPS if as_printed else groups
         places, tied = groups.axis(column) if threshold else 0, groups.tied(column)
-        if places and (tied or _share(rare[:places], counts[:places]) >= many):
-            least = (2 if tied else 3) * enough
+        if places:
+            least, area = (2 * enough, 0.0) if tied else (3 * enough, _COARSE * places * sigma)
             if tied and once:
                 least = 2 * math.sqrt(max(float(counts.sum()), 0.0) * sigma)
-            array = _merge_intervals(rare, counts, least, places)
+            array = _merge_intervals(rare, counts, places, least=least, area=area)
             if array.max() + 1 < len(array):
                 maps[column] = array
         elif rare.sum() > 1:
-            levels = groups.levels(column) or _axis_levels(places, len(counts))
-            maps[column] = _merge_rare(rare, counts, enough, levels)
+            maps[column] = _merge_rare(rare, counts, enough, groups.levels(column))
     return Recoding(maps)
 
 
@@ -138,46 +140,31 @@ def _merge_rare(
     return array
 
 
-def _axis_levels(places: int, codes: int) -> list[NDArray[np.int64]]:
-    """Intervals of an axis of 2, 4, 8, ... places: what they hold together keeps its relation to other columns.
-
-    Codes outside the axis are alone in their groups.
-    """
-    code = np.arange(codes)
-    sizes = range(1, max(places - 1, 0).bit_length() + 1)
-    return [np.where(code < places, code >> size, codes + code) for size in sizes]
-
-
-def _share(rare: NDArray[np.bool_], counts: NDArray[np.float64]) -> float:
-    """The part of a column's rows that is in rare bins."""
-    return float(counts[rare].sum() / max(counts.sum(), 1.0))
-
-
 def _merge_intervals(
-    rare: NDArray[np.bool_], counts: NDArray[np.float64], least: float, places: int
+    rare: NDArray[np.bool_], counts: NDArray[np.float64], places: int, *, least: float, area: float
 ) -> NDArray[np.int64]:
-    """Divide an axis of `places` places into intervals too small to be halved; rare codes outside the axis become one.
+    """Divide an axis of `places` places into intervals; rare codes outside the axis become one code.
 
-    Where two columns are in order, the noise of their table is on one side of its diagonal: it makes the first early
-    and the second late. Intervals of 2 sqrt(rows sigma) rows keep it to some hundredths of the rows whatever sigma is;
-    rows are spread within them by the noisy counts, so that a column on its own loses nothing.
+    Rows are spread within intervals by the noisy counts, so that a column on its own loses nothing. Where two columns
+    are in order, the noise of their table is on one side of its diagonal: it makes the first early and the second
+    late. Intervals of 2 sqrt(rows sigma) rows keep it to some hundredths of the rows whatever sigma is.
     """
-    ends = _halve(np.concatenate(([0.0], np.cumsum(counts[:places]))), 0, 1 << (places - 1).bit_length(), least)
+    sums = np.concatenate(([0.0], np.cumsum(counts[:places])))
+
+    def halve(start: int, size: int) -> list[int]:
+        """The ends of intervals; one that holds enough rows for its places is halved."""
+        if start >= places:
+            return []
+        end = min(start + size, places)
+        rows = sums[end] - sums[start]
+        if size == 1 or rows < least or rows * (end - start) < area:
+            return [end]
+        return halve(start, size // 2) + halve(start + size // 2, size // 2)
+
+    ends = halve(0, 1 << (places - 1).bit_length())
     array = np.empty(len(counts), dtype=np.int64)
     array[:places] = np.searchsorted(ends, np.arange(places), side="right")
     kept = np.flatnonzero(~rare[places:]) + places
     array[places:] = len(ends) + len(kept)
     array[kept] = len(ends) + np.arange(len(kept))
     return array
-
-
-def _halve(sums: NDArray[np.float64], start: int, size: int, least: float) -> list[int]:
-    """The ends of intervals; one that holds enough rows and more than one code is halved."""
-    places = len(sums) - 1
-    if start >= places:
-        return []
-    end = min(start + size, places)
-    if size == 1 or sums[end] - sums[start] < least:
-        return [end]
-    half = size // 2
-    return _halve(sums, start, half, least) + _halve(sums, start + half, half, least)

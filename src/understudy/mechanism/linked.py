@@ -100,7 +100,7 @@ def check_inner(inner: Mechanism) -> None:
     Raises:
         SettingError: naming those that can.
     """
-    if inner.name not in ("aim", "mst", "adaptive", "independent") or inner.generator != "pgm":
+    if inner.name not in ("aim", "mst", "adaptive", "independent") or inner.generator not in ("pgm", "product"):
         raise SettingError(
             f"mechanism {inner.name!r}: linked tables need a graphical model; choose aim, mst, adaptive or independent "
             "with the generator pgm"

@@ -35,7 +35,6 @@ from understudy.schema import Recoding
 
 _NO_PENALTY = 0.1  # no penalty for noise below this part of the rows, full penalty from twice that
 _CELL_BONUS = 0.002  # bonus per factor e of cells, as a part of the rows: decides near-ties
-_RARE_SHARE = 0.1  # rare bins with this part of a column's rows become intervals of its axis instead of one code
 
 
 def _normalise(parts: Sequence[float]) -> tuple[float, ...]:
@@ -65,7 +64,7 @@ class MST(Mechanism):
 
     name = "mst"
     paper = "McKenna, Miklau and Sheldon 2021, Winning the NIST Contest (Algorithms 1, 2, 4, 6 to 8)"
-    when = "The default: any table, also wide or small ones, in seconds."
+    when = "Any table, also wide or small ones, in about a second."
 
     keep: Keep = ()
     split: Annotated[Sequence[Positive], AfterValidator(_normalise)] = (0.35, 0.1, 0.55)
@@ -101,7 +100,6 @@ class MST(Mechanism):
                 table.code_groups,
                 threshold=self.threshold,
                 once=True,
-                many=_RARE_SHARE,
                 as_printed=self.as_printed,
             )
 

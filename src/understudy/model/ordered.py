@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from understudy.schema import Recoding
 
 Array = NDArray[np.float64]
 _KEPT = 0.05  # of a column's rows: else 95th percentiles of small tables would be lost
+_CLEAR = 1.1  # chosen on two tables (docs/decisions/numeric-columns.md)
 
 
 def ordered_counts(
@@ -48,18 +50,18 @@ def ordered_counts(
         places = groups.axis(column)
         own = [m for m in measurements if m.clique == (column,) and m.query is None and len(m.values) == size]
         if places and own:
-            counts, sigma = _combine_margins(domain, column, own, measurements, recoding)
-            found[column] = _fit_column(counts, sigma, places, rows)
+            found[column] = _fit_column(_combine_margins(domain, column, own, measurements, recoding), places, rows)
     return found
 
 
 def order_groups(
     domain: Domain, tables: Sequence[Measurement], recoding: Recoding, groups: CodeGroups
 ) -> list[Measurement]:
-    """Replace each table of a column with an axis and one without by one whose groups were each fitted in order.
+    """Replace each table of two columns, at least one with an axis, by one whose groups were each fitted in order.
 
-    The non-negative cells of a small group would otherwise pull its mean towards the middle of the axis. A group's rows
-    are those of the table and of the other column's own counts, averaged by precision.
+    The non-negative cells of a small group would otherwise pull its mean towards the middle of the axis, and make two
+    numbers depend on each other. A group's rows are those of the table and of the other column's own counts, averaged
+    by precision. If both columns have an axis, the codes of the one with fewer codes are the groups.
 
     **Privacy.** Post-processing of measurements.
 
@@ -70,17 +72,19 @@ def order_groups(
         groups: which columns have an axis.
     """
     ones = {table.clique[0]: table for table in tables if len(table.clique) == 1 and table.query is None}
+    merged, maps = recoding.recode(domain), recoding.maps
     found = []
     for table in tables:
         axes = [column for column in table.clique if groups.axis(column)]
-        if len(table.clique) == 2 and len(axes) == 1 and table.query is None:
-            size = len(table.values) // (recoding.recode(domain)[axes[0]])
-            place = recoding.maps.get(axes[0], np.arange(domain[axes[0]]))
-            first = table.clique[0] == axes[0]
+        if len(table.clique) == 2 and axes and table.query is None:
+            axis = max(axes, key=lambda column: merged[column])
+            size = len(table.values) // merged[axis]
+            place = maps.get(axis, np.arange(domain[axis]))
+            first = table.clique[0] == axis
             cells = np.asarray(table.values, np.float64).reshape((-1, size) if first else (size, -1))
             other = ones.get(table.clique[1 if first else 0])
             fitted = _fit_groups(
-                cells.T if first else cells, table.sigma, _order_codes(place, groups.axis(axes[0])), other
+                cells.T if first else cells, table.sigma, _order_codes(place, groups.axis(axis)), other
             )
             table = Measurement(table.clique, (fitted.T if first else fitted).ravel(), table.sigma, None, table.noise)
         found.append(table)
@@ -115,14 +119,44 @@ def _fit_groups(cells: Array, sigma: float, order: NDArray[np.int64], own: Measu
     return fitted
 
 
+@dataclass(frozen=True)
+class _Combined:
+    """The counts of a column, averaged over all tables with the column.
+
+    Attributes:
+        counts: the counts of its codes.
+        sigma: the standard deviation of its own measurements.
+        place: the merged code of each code.
+        variances: of the counts of merged codes.
+    """
+
+    counts: Array
+    sigma: float
+    place: NDArray[np.int64]
+    variances: Array
+
+    def variances_of_sums(self, codes: NDArray[np.int64]) -> Array:
+        """The variance of the sum of the first 0, 1, 2, ... of these codes.
+
+        A merged code of u codes has its own variance v; a of its codes have a part a/u of that, and the noise of their
+        own counts, which add up to the merged one.
+        """
+        members = np.bincount(self.place)
+        seen, part, found = np.zeros(len(members)), np.zeros(len(members)), np.zeros(len(codes) + 1)
+        for number, merged in enumerate(self.place[codes], 1):
+            seen[merged] += 1
+            share, before = seen[merged] / members[merged], part[merged]
+            part[merged] = self.sigma**2 * seen[merged] * (1 - share) + share**2 * self.variances[merged]
+            found[number] = found[number - 1] + part[merged] - before
+        return found
+
+
 def _combine_margins(
     domain: Domain, column: str, own: Sequence[Measurement], measurements: Sequence[Measurement], recoding: Recoding
-) -> tuple[Array, float]:
-    """The mean of a column's counts by its own and by all other tables, and the sigma of its own.
+) -> _Combined:
+    """Average a column's counts by its own and by all other tables.
 
-    Other tables know merged codes only: what they add to a merged code is divided evenly among its codes. They make a
-    sum over all of them precise, but hardly one over the end of an axis: the noise of an end is that of the column's
-    own counts.
+    Other tables know merged codes only: what they add to a merged code is divided evenly among its codes.
     """
     counts, sigma = combine(own)
     place = recoding.maps.get(column, np.arange(len(counts)))
@@ -138,36 +172,41 @@ def _combine_margins(
                 margin = np.asarray(measurement.values, np.float64).reshape(shape).sum(axis=away)
                 summed = math.prod(shape) // len(members)
                 estimates.append((margin, np.full(len(members), 1 / (measurement.sigma**2 * summed))))
-    mean, _ = weighted_mean(estimates)
-    return counts + ((mean - sums) / members)[place], sigma
+    mean, precision = weighted_mean(estimates)
+    return _Combined(counts + ((mean - sums) / members)[place], sigma, place, 1 / precision)
 
 
-def _fit_column(counts: Array, sigma: float, places: int, total: float) -> Array:
+def _fit_column(column: _Combined, places: int, total: float) -> Array:
     """Fit the codes on the axis in order, after other codes (missing values) by themselves."""
-    counts = counts + (total - counts.sum()) / len(counts)
+    counts = column.counts + (total - column.counts.sum()) / len(column.counts)
     others = np.maximum(counts[places:], 0.0)
     others *= min(1.0, total / max(float(others.sum()), total))
     rows = max(total - float(others.sum()), 0.0)
     on_axis = counts[:places] + (rows - counts[:places].sum()) / places
-    return np.concatenate((nearest_distribution(on_axis, sigma, rows, kept=_KEPT), others))
+    codes = np.arange(places)
+    ends = column.variances_of_sums(codes), column.variances_of_sums(codes[::-1])
+    return np.concatenate((nearest_distribution(on_axis, column.sigma, rows, kept=_KEPT, ends=ends), others))
 
 
-def nearest_distribution(counts: Array, sigma: float, total: float, *, kept: float = 1.0) -> Array:
+def nearest_distribution(
+    counts: Array, sigma: float, total: float, *, kept: float = 0.5, ends: tuple[Array, Array] | None = None
+) -> Array:
     """Find counts that are not negative, whose cumulative counts are nearest to the given ones by least squares.
 
     Cumulative counts that rise are isotonic regression, which keeps the mean of the cumulative counts and hence that of
     the column, as far as 0 and the total allow. Rises at both ends that noise explains are moved inwards, so that
-    bounds which were declared too wide stay empty: an end of m of n codes needs sqrt(1 + log(n / m)) standard
+    bounds which were declared too wide stay empty: an end of m of n codes needs 1.1 sqrt(1 + log(n / m)) standard
     deviations of its noise, because the shorter an end, the more such ends there are. The rows of an empty end go to
-    the next codes inwards, up to 2 sigma to each, which noise hides. The rule was chosen on two tables
-    (docs/decisions/numeric-columns.md): with less, more rows are beyond the true extremes; with more, means of long
-    tails are too low by more than half a standard deviation.
+    the next codes inwards, up to 2 sigma to each, which noise hides. With less, more rows are beyond the true
+    extremes; with more, means of long tails are too low by more than half a standard deviation.
 
     Args:
         counts: unbiased counts of codes in order, which add up to the total; they may be negative.
         sigma: the standard deviation of their noise.
         total: the number of rows.
         kept: an end that seems to hold this share of the rows is not empty, whatever the noise.
+        ends: the variances of the sums of the first 0, 1, 2, ... counts, and of the last ones; by default those of
+            independent counts.
 
     **Guarantees.** The result is not negative and adds up to the total.
 
@@ -178,10 +217,12 @@ def nearest_distribution(counts: Array, sigma: float, total: float, *, kept: flo
     levels = np.clip(levels, 0.0, total)
     last = np.cumsum(sizes)
     first = last - sizes + 1
-    needed = sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
+    independent: Array = sigma**2 * np.arange(len(counts) + 1, dtype=np.float64)
+    low, high = ends or (independent, independent)
+    needed = _needed_rows(len(counts) - last, len(counts) - first, high)
     above = total - levels < np.minimum(needed, kept * total)
     above = np.logical_and.accumulate(above[::-1])[::-1]
-    needed = sigma * _needed_deviations(first, last, len(counts))
+    needed = _needed_rows(first, last, low)
     below = levels < np.minimum(needed, kept * total)
     below = np.logical_and.accumulate(below & ~above)
     found = np.diff(np.repeat(levels, sizes), prepend=0.0, append=total)
@@ -198,15 +239,16 @@ def _move_inwards(counts: Array, rows: float, most: float) -> None:
     counts[:parts] += rows / parts
 
 
-def _needed_deviations(fewest: NDArray[np.int64], most: NDArray[np.int64], codes: int) -> Array:
-    """How many standard deviations of one count the rows at an end must reach, by level.
+def _needed_rows(fewest: NDArray[np.int64], most: NDArray[np.int64], variances: Array) -> Array:
+    """How many rows there must be at an end, by level; `variances` are those of sums of 0, 1, 2, ... counts.
 
-    A level is the mean of sums over `fewest` to `most` counts from the end: of s such sums the mean has the variance
-    of fewest + (1/s)^2 + ... + ((s-1)/s)^2 counts.
+    A level is the mean of sums over `fewest` to `most` counts from the end: of s such sums of independent counts the
+    mean has the variance of fewest + (1/s)^2 + ... + ((s-1)/s)^2 counts. If counts are not independent, the variance
+    of a count is that of the middle sum, divided by its counts.
     """
-    sums = most - fewest + 1
-    variance = fewest + (sums - 1) * (2 * sums - 1) / (6 * sums)
-    needed: Array = np.sqrt(variance * (1 + np.log(codes / most)))
+    sums, middle, codes = most - fewest + 1, (fewest + most) // 2, len(variances) - 1
+    counts = fewest + (sums - 1) * (2 * sums - 1) / (6 * sums)
+    needed: Array = _CLEAR * np.sqrt(counts * variances[middle] / middle * (1 + np.log(codes / most)))
     return needed
 
 

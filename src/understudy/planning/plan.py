@@ -28,6 +28,7 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 0.01, 20.0
 
 _LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
 _BETTER = 0.97  # a mechanism must misplace fewer rows than columns alone would, by this factor, to be worth its budget
+_DIFFERENT = 1.5  # made-up tables whose errors differ by this factor get a range instead of one number
 _DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pairs of columns say nothing
 
 
@@ -86,6 +87,19 @@ class Line:
     expected: Expected
     memory_bytes: int | None
     seconds: float
+
+    def describe(self) -> dict[str, str]:
+        """What to expect in words: numbers to two figures, "-" where there is nothing to expect."""
+        found = self.expected
+        return {
+            "one_way": describe_error(found.one_way, found.one_way_range),
+            "two_way": describe_error(found.two_way, found.two_way_range),
+            "pairs": "-" if found.two_way is None else str(found.pairs),
+            "group": _describe_whole(found.group),
+            "pair_group": _describe_whole(found.pair_group),
+            "memory": _describe_memory(self.memory_bytes),
+            "time": describe_duration(self.seconds),
+        }
 
 
 @dataclass(frozen=True)
@@ -300,3 +314,31 @@ def _plain(line: Line) -> dict[str, Any]:
         "memory_bytes": line.memory_bytes,
         "seconds": float(f"{line.seconds:.1g}"),
     }
+
+
+def describe_error(typical: float | None, extremes: tuple[float, float] | None) -> str:
+    """To two figures; a range where tables of one schema differ so much that one number says too little."""
+    if typical is None or extremes is None:
+        return "-"
+    low, high = extremes
+    return f"{typical:.2g}" if high <= _DIFFERENT * low else f"{low:.2g} to {high:.2g}"
+
+
+def describe_duration(seconds: float) -> str:
+    """About how long something takes, in a word or two."""
+    for limit, words in ((10, "seconds"), (90, "a minute"), (1800, "minutes"), (7200, "an hour")):
+        if seconds < limit:
+            return words
+    return "hours"
+
+
+def _describe_memory(size: int | None) -> str:
+    if size is None:
+        return "refused"
+    mebibytes = size / 2**20
+    return f"{mebibytes:.0f} MiB" if mebibytes < 10_000 else f"{mebibytes / 1024:.0f} GiB"
+
+
+def _describe_whole(number: float | None) -> str:
+    """To two figures."""
+    return "-" if number is None else f"{float(f'{number:.2g}'):.0f}"

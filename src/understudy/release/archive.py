@@ -353,10 +353,11 @@ class _Neighbours(_Part):
     unit: str | None
     max_rows: Annotated[int, Field(ge=1)]
     replace_one: bool
+    tables: list[Annotated[list[str | int], Field(min_length=2, max_length=2)]] = []
 
 
 class _Charge(_Part):
-    what: Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+    what: Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
     sensitivity: float

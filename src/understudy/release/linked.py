@@ -135,6 +135,24 @@ class LinkedRelease:
         made = _write_keys(self.schema, drawn, rng, as_written=as_written)
         return {name: convert_rows(table, as_) for name, table in made.items()}
 
+    def summary(self) -> dict[str, Any]:
+        """Summarize the release as plain data, for scripts; public facts only."""
+        receipt = self.receipt
+        return {
+            "mechanism": self.mechanism,
+            "guarantee": receipt.guarantee(),
+            "epsilon": receipt.epsilon,
+            "delta": receipt.delta,
+            "rho": receipt.rho,
+            "insecure": receipt.insecure,
+            "rehearsal": receipt.rehearsal,
+            "default_rows": self.default_rows,
+            "tables": {name: list(one.domain) for name, one in self.schema.tables.items()},
+            "measurements": sum(len(part.measurements) for part in self.parts.values()),
+            "charges": len(receipt.charges),
+            "notes": list(self.notes),
+        }
+
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -195,16 +213,6 @@ class LinkedRelease:
         if isinstance(default, bool) or not isinstance(default, int) or default < 0:
             raise ValueError("a number of rows that is none")
         return cls(schema, parts, root.receipt, str(manifest["mechanism"]), root.settings, default)
-
-
-def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
-    """Read the release of a single table or of linked tables.
-
-    Raises:
-        ReleaseError: if it is missing, damaged, altered, or of a newer format.
-    """
-    manifest, _ = read_archive(as_path("path", path))
-    return LinkedRelease.load(path) if "parts" in manifest else Release.load(path)
 
 
 # -- Drawing rows as codes ------------------------------------------------------------------------------------------

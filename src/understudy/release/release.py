@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from understudy.release.frames import Frame
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
+    from understudy.release.inference.gap import Gaps
+    from understudy.release.linked import LinkedRelease
     from understudy.release.rows import RowMaker
     from understudy.svg import Chart
 
@@ -256,6 +258,13 @@ class Release:
 
         return CorrectedTables(self)
 
+    @cached_property
+    def gaps(self) -> Gaps:
+        """How strong the relations may be that were not measured; used by `infer`."""
+        from understudy.release.inference.gap import Gaps
+
+        return Gaps(self, self.corrected)
+
     @property
     def merged(self) -> dict[str, list[Any]]:
         """By column, the values that were merged because too few rows had them; see `rare` in `sample`."""
@@ -453,6 +462,10 @@ class Release:
         manifest, arrays = read_archive(as_path("path", path))
         if "parts" in manifest:
             raise ReleaseError(f"{path} is a release of linked tables; open it with `LinkedRelease.load`")
+        return cls._load(path, manifest, arrays)
+
+    @classmethod
+    def _load(cls, path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
         try:
             return cls.from_manifest(manifest, arrays)
         except ReleaseError as error:
@@ -487,6 +500,20 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
+
+
+def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
+    """Read the release of a single table or of linked tables.
+
+    Raises:
+        ReleaseError: if it is missing, damaged, altered, or of a newer format.
+    """
+    manifest, arrays = read_archive(as_path("path", path))
+    if "parts" not in manifest:
+        return Release._load(path, manifest, arrays)
+    from understudy.release.linked import LinkedRelease
+
+    return LinkedRelease.load(path)
 
 
 def summarize(release: Release) -> dict[str, Any]:

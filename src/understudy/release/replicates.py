@@ -1,4 +1,4 @@
-"""Replicates: a parametric bootstrap of a release, for analysts' standard errors."""
+"""Replicates: a parametric bootstrap of a release, for graphics and for how much a result varies."""
 
 from __future__ import annotations
 

@@ -220,7 +220,8 @@ class _Folder:
                 **({"quality": self.file.content["quality"]} if self.file.content.get("quality") else {}),
             },
         )
-        return execute(spec, output=self.release, progress=progress, ledger=self.ledger)
+        made: Release = execute(spec, output=self.release, progress=progress, ledger=self.ledger)
+        return made
 
     def _write_outputs(self, release: Release, progress: Progress) -> None:
         from understudy.files import write_text

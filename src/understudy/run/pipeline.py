@@ -10,13 +10,13 @@ import os
 import secrets
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
@@ -38,11 +38,13 @@ from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
+from understudy.mechanism.linked import LinkedMechanism, check_inner
 from understudy.mechanism.registry import AUTO, setting_names
 from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress, Step, report_compiling, silent
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
+from understudy.release.linked import LinkedRelease
 from understudy.release.release import summarize
 from understudy.run.auto import choose_mechanism
 from understudy.run.checks import (
@@ -56,14 +58,20 @@ from understudy.run.checks import (
     warn_of_weak_budget,
 )
 from understudy.run.folder import file_digest, publish, staged_path
+from understudy.run.linked import fit_linked, linked_facts, linked_neighbours
 from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema
+from understudy.schema.linked import LinkedSchema, is_package, load_any
 from understudy.source import open_source
+from understudy.source.linked import check_places, find_tables, read_tables
 from understudy.source.open import StoredTable, make_opener, open_table
 from understudy.source.place import public_name, table_name
 from understudy.workload import public_workload_name
+
+LINKED_DEFAULT = "aim"
+"""The mechanism for linked tables that `auto` stands for."""
 
 COMPARISON = "comparison"
 """The key in the ledger's spec of a run that is a whole grid of `compare`."""
@@ -74,8 +82,9 @@ class RunSpec:
     """The specification of a run.
 
     Attributes:
-        data: the table: a frame, a path, an address or a table object; None if it is gone.
-        schema: what is public about the columns.
+        data: the table: a frame, a path, an address or a table object; for linked tables, these by name, or a folder;
+            None if it is gone.
+        schema: what is public about the columns, or about linked tables.
         epsilon: with `delta`, the privacy budget.
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
@@ -99,7 +108,7 @@ class RunSpec:
     """
 
     data: Any
-    schema: Schema
+    schema: Schema | LinkedSchema
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
@@ -121,7 +130,7 @@ class RunSpec:
     key: str | None = None
     place: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self, mechanism: Mechanism) -> dict[str, Any]:
+    def to_dict(self, mechanism: Mechanism | LinkedMechanism) -> dict[str, Any]:
         """Return plain data for the ledger, without seeds and rows; `from_dict` reads it."""
         kept = ["epsilon", "delta", "rho", "query", "rows", "noise", "discovery_share", "quality", "workload"]
         kept += ["reason", "public_name"]
@@ -138,7 +147,8 @@ class RunSpec:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], dataset: str) -> RunSpec:
         """Read the result of `to_dict`; the data is None if it was a frame or is gone."""
-        content = dict(data) | {"schema": Schema.from_dict(data["schema"]), "dataset": dataset}
+        kind = LinkedSchema if is_package(data["schema"]) else Schema
+        content = dict(data) | {"schema": kind.from_dict(data["schema"]), "dataset": dataset}
         return cls(**content).without_missing_data()
 
     def without_missing_data(self) -> RunSpec:
@@ -147,9 +157,17 @@ class RunSpec:
         return replace(self, data=None if _is_gone(self.data) else self.data, public=public)
 
 
+@overload
+def synthesize(
+    data: Mapping[str, Any], schema: LinkedSchema | str | PathLike[str], **options: Any
+) -> LinkedRelease: ...
+@overload
+def synthesize(data: Any, schema: Schema | LinkedSchema | str | PathLike[str], **options: Any) -> Release: ...
+
+
 def synthesize(
     data: Any,
-    schema: Schema | str | PathLike[str],
+    schema: Schema | LinkedSchema | str | PathLike[str],
     *,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -168,22 +186,24 @@ def synthesize(
     temp_dir: str | PathLike[str] | None = None,
     ledger: str | PathLike[str] | None = None,
     **settings: Any,
-) -> Release:
-    """Make a differentially private stand-in for a table.
+) -> Release | LinkedRelease:
+    """Make a differentially private stand-in for a table, or for linked tables.
 
     Args:
         data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, a folder of them, or a pattern
             (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); a table of Spark, Ibis or
-            DuckDB. Only counts leave a database.
-        schema: what is public about the columns, or the path of its file.
+            DuckDB. Only counts leave a database. Linked tables are given by name, ``{"patients": frame, ...}``, or as
+            a folder with a file for each.
+        schema: what is public about the columns, or the path of its file; for linked tables, a data package.
         epsilon: with `delta`, the privacy budget; with `delta=0`, pure DP.
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
         mechanism: a mechanism's name or the mechanism itself; "auto" chooses one from the schema, the budget and the
             declared number of rows. `release.mechanism` names it.
         paper: whether the mechanism runs as published, without our changes; given settings have precedence.
-        rows: the default number of rows of `release.sample()`; else the declared or the noisy number. It is part of
-            the release: do not give the exact number of rows of the table unless it is public.
+        rows: the default number of rows of `release.sample()` (with linked tables, of the root); else the declared or
+            the noisy number. It is part of the release: do not give the exact number of rows of the table unless it
+            is public.
         progress: called with each `Step`.
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the ledger adds up what was spent about the same people.
@@ -219,7 +239,7 @@ def synthesize(
         )
     spec = RunSpec(
         data=data,
-        schema=schema if isinstance(schema, Schema) else Schema.load(schema),
+        schema=schema if isinstance(schema, Schema | LinkedSchema) else load_any(schema),
         epsilon=epsilon,
         delta=delta,
         rho=rho,
@@ -236,7 +256,8 @@ def synthesize(
         quality=parse_share(quality),
         place={} if output is None else {"release": str(output.absolute())},
     )
-    return execute(spec, output=output, progress=as_progress(progress), ledger=Ledger(ledger))
+    made: Release | LinkedRelease = execute(spec, output=output, progress=as_progress(progress), ledger=Ledger(ledger))
+    return made
 
 
 def resume(
@@ -246,7 +267,7 @@ def resume(
     output: str | PathLike[str] | None = None,
     progress: Progress | None = None,
     ledger: str | PathLike[str] | None = None,
-) -> Release:
+) -> Any:
     """Continue an interrupted run: it keeps its recorded answers, asks only for missing ones, and is counted once.
 
     If the table is gone, or this version of understudy asks other questions, the release is made from the recorded
@@ -287,12 +308,13 @@ class Run:
     def __init__(
         self,
         spec: RunSpec,
+        schema: Schema,
         budget: Budget,
         mechanism: Mechanism,
         rating: Rating | None,
         public: PublicRows | None = None,
     ) -> None:
-        self.spec, self.schema, self.mechanism, self.rating = spec, spec.schema, mechanism, rating
+        self.spec, self.schema, self.mechanism, self.rating = spec, schema, mechanism, rating
         self.public = public
         self.neighbours = _neighbours(self.schema)
         # with a plan, no further question can be asked about the result
@@ -345,6 +367,64 @@ class Run:
         return certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
 
 
+class LinkedRun:
+    """A resolved run on linked tables: everything that is known before a row is read; public."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        schema: LinkedSchema,
+        tables: Mapping[str, Any] | None,
+        mechanism: Mechanism,
+        budget: Budget,
+    ) -> None:
+        self.spec, self.schema, self.tables, self.budget = spec, schema, tables, budget
+        self.mechanism = LinkedMechanism(mechanism)
+        self.neighbours = linked_neighbours(schema)
+        self.insecure = is_insecure()
+        place = spec.data if tables is None or not isinstance(spec.data, Mapping) else tables[schema.root]
+        self.dataset = spec.dataset or dataset_name(place)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run is recorded in the ledger: not if it is a rehearsal or in test mode."""
+        return not (self.spec.rehearsal or self.insecure)
+
+    def receipt(self, charges: Sequence[Charge]) -> Receipt:
+        """Return the receipt of these charges."""
+        self.insecure = self.insecure or is_insecure()
+        spec, name = self.spec, f"linked tables, each by {self.mechanism.name}"
+        facts = linked_facts(self.schema)
+        return Receipt(
+            self.budget, tuple(charges), self.neighbours, facts, spec.noise, self.insecure, spec.rehearsal, name
+        )
+
+
+def resolve_linked(spec: RunSpec, schema: LinkedSchema) -> LinkedRun:
+    """Check everything that follows from the schema and the settings of linked tables.
+
+    Raises:
+        InputError: if something cannot be used; the message names it. Nothing was spent.
+    """
+    schema.require_reviewed()
+    for option in ("public", "query", "quality"):
+        if getattr(spec, option) is not None:
+            raise SettingError(f"{option}: not possible with linked tables yet; leave it out")
+    budget = Budget.of(epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
+    if spec.rows is not None:
+        as_whole("rows", spec.rows, least=1)
+    check_noise(spec.noise)
+    find_compiler_cache()
+    mechanism = make_mechanism(
+        LINKED_DEFAULT if spec.mechanism == AUTO else spec.mechanism, paper=spec.paper, **spec.settings
+    )
+    check_inner(mechanism)
+    tables = None if spec.data is None else find_tables(spec.data, schema)
+    if tables is not None:
+        check_places(tables)
+    return LinkedRun(replace(spec, data=tables), schema, tables, mechanism, budget)
+
+
 def resolve(spec: RunSpec) -> Run:
     """Check everything that follows from the schema and the settings; nothing is reserved and no row is read.
 
@@ -352,6 +432,10 @@ def resolve(spec: RunSpec) -> Run:
         InputError: if something cannot be used; the message names it. Nothing was spent.
     """
     schema = spec.schema
+    if isinstance(schema, LinkedSchema):
+        raise SettingError("schema: linked tables cannot be used here yet; give the schema of a single table")
+    if isinstance(spec.data, Mapping):
+        raise InputError("several tables need a data package with `resources` as their schema, not that of one table")
     schema.require_reviewed()
     if not narrowest_schema(schema).domain:
         raise SettingError("the schema has no columns to synthesise; declare at least one")
@@ -363,13 +447,13 @@ def resolve(spec: RunSpec) -> Run:
     if spec.mechanism == AUTO:
         if spec.paper:
             raise SettingError("paper: name the mechanism that is to run as published")
-        spec = _choose(spec, budget)
+        spec = _choose(spec, schema, budget)
     mechanism = make_mechanism(spec.mechanism, paper=spec.paper, **spec.settings)
     if spec.public is not None and "public" in setting_names(type(mechanism)):
         mechanism = replace(mechanism, public=spec.public)  # type: ignore[type-var]
         spec = replace(spec, public=None)
     for table in (spec.public, *mechanism.public_tables().values()):
-        _check_public(table, spec)
+        _check_public(table, spec.data, schema)
     public = None
     if spec.public is not None:
         spec = replace(spec, public_name=spec.public_name or public_name(spec.public))
@@ -387,22 +471,21 @@ def resolve(spec: RunSpec) -> Run:
         rating.tables(narrowest_schema(schema).domain)
         if schema.open and spec.discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
-    return Run(spec, budget, mechanism, rating, public)
+    return Run(spec, schema, budget, mechanism, rating, public)
 
 
-def _check_public(table: Any, spec: RunSpec) -> None:
+def _check_public(table: Any, data: Any, schema: Schema) -> None:
     """Refuse a public table if the schema leaves facts to discovery, or if it is the sensitive table itself."""
     if table is None:
         return
-    if spec.schema.open:
-        name = spec.schema.open[0].name
+    if schema.open:
+        name = schema.open[0].name
         raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be discovered")
-    refuse_same_table(table, spec.data)
+    refuse_same_table(table, data)
 
 
-def _choose(spec: RunSpec, budget: Budget) -> RunSpec:
+def _choose(spec: RunSpec, schema: Schema, budget: Budget) -> RunSpec:
     """Replace `auto` by the mechanism that it chooses, and set the reason."""
-    schema = spec.schema
     name, reason = choose_mechanism(
         narrowest_schema(schema).domain,
         budget,
@@ -426,7 +509,7 @@ def execute(
     progress: Progress,
     ledger: Ledger,
     run: str | None = None,
-) -> Release:
+) -> Any:
     """Execute a run: resolve, check, reserve, read, fit, write.
 
     Args:
@@ -443,16 +526,16 @@ def execute(
     recorder: Recorder | None = None
     name = secrets.token_hex(8)  # known before the reservation, so that it can be cancelled after an interrupt
     try:
-        chosen = resolve(spec)
+        chosen = _resolve_any(spec)
         _check(chosen, output)
-        with open_table(spec.data, spec.query, spec.temp_dir) as data:
+        with _open_any(chosen) as data:
             if run is not None:
                 handle = ledger.take(run)
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
             with report_compiling(progress):
-                release = _make(data, chosen, recorder, handle, ledger, progress)
+                release = _make_any(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
             return release
     except BaseException as error:
@@ -461,6 +544,27 @@ def execute(
                 ledger.cancel(name)
         failure = _explain(error, spec, ledger, handle, recorder)
     raise failure  # raised here so that it does not carry the first error, which may hold values of the table
+
+
+def _resolve_any(spec: RunSpec) -> Run | LinkedRun:
+    return resolve_linked(spec, spec.schema) if isinstance(spec.schema, LinkedSchema) else resolve(spec)
+
+
+def _open_any(run: Run | LinkedRun) -> AbstractContextManager[Any]:
+    if isinstance(run, LinkedRun):
+        return nullcontext(None if run.tables is None else read_tables(run.tables, run.schema))
+    return open_table(run.spec.data, run.spec.query, run.spec.temp_dir)
+
+
+def _make_any(
+    data: Any, run: Run | LinkedRun, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
+) -> Release | LinkedRelease:
+    if isinstance(run, Run):
+        return _make(data, run, recorder, handle, ledger, progress)
+    rest: Any = {"noise": run.spec.noise, "recorder": recorder, "progress": progress}
+    fits, charges = fit_linked(data, run.schema, run.mechanism, run.budget, **rest)
+    label: dict[str, Any] = {"mechanism": run.mechanism.name, "settings": _public_settings(run.mechanism)}
+    return LinkedRelease.of(fits, run.schema, run.receipt(charges), rows=run.spec.rows, **label)
 
 
 def make_uncharged(spec: RunSpec) -> Release:
@@ -478,7 +582,13 @@ def make_uncharged(spec: RunSpec) -> Release:
         return _make(data, chosen, Recorder(None, None), None, Ledger(), silent)
 
 
-def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHandle | None, progress: Progress) -> None:
+def _write(
+    release: Release | LinkedRelease,
+    output: Path | None,
+    ledger: Ledger,
+    handle: RunHandle | None,
+    progress: Progress,
+) -> None:
     """Save the release and record that the run is finished; the file then gets its name."""
     digest = None
     staged = None if output is None else staged_path(output, handle)
@@ -487,15 +597,20 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
         release.save(staged, overwrite=True)
         digest = file_digest(staged)
     if handle is not None:
-        ledger.finish(handle, {"release": digest, "facts": summarize(release)})
+        facts = summarize(release) if isinstance(release, Release) else release.summary()
+        ledger.finish(handle, {"release": digest, "facts": facts})
     if output is not None and staged is not None:
         publish(staged, output)
 
 
-def _check(run: Run, output: Path | None) -> None:
+def _check(run: Run | LinkedRun, output: Path | None) -> None:
     """Check memory, disk, the output and the budget before anything is reserved."""
-    footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
-    check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))
+    if isinstance(run, LinkedRun):
+        footprint = run.mechanism.footprint(run.schema)
+        check_memory(footprint.memory_bytes)
+    else:
+        footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
+        check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))
     if run.counts:
         warn_of_weak_budget(run.budget)
     if output is not None:
@@ -503,7 +618,7 @@ def _check(run: Run, output: Path | None) -> None:
         check_space(output.parent, footprint.disk_bytes)
 
 
-def _reserve(run: Run, ledger: Ledger, name: str) -> RunHandle:
+def _reserve(run: Run | LinkedRun, ledger: Ledger, name: str) -> RunHandle:
     spec, unit = run.spec.to_dict(run.mechanism), run.neighbours.describe()
     return ledger.reserve(run.dataset, run.budget, unit=unit, spec=spec, key=run.spec.key, run=name)
 
@@ -651,8 +766,11 @@ def dataset_name(data: Any) -> str:
     return data.name if isinstance(data, StoredTable) else table_name(data)
 
 
-def _address(table: Any) -> str | None:
+def _address(table: Any) -> Any:
     """Return the absolute path or the URL of a table; None for a frame, and for an address with a password."""
+    if isinstance(table, Mapping):
+        found = {name: _address(one) for name, one in table.items()}
+        return found if all(one is not None for one in found.values()) else None
     if not isinstance(table, str | PathLike) or holds_password(os.fspath(table)):
         return None
     text = os.fspath(table)
@@ -660,6 +778,8 @@ def _address(table: Any) -> str | None:
 
 
 def _is_gone(table: Any) -> bool:
+    if isinstance(table, Mapping):
+        return any(map(_is_gone, table.values()))
     return isinstance(table, str) and "://" not in table and "*" not in table and not Path(table).exists()
 
 
@@ -668,7 +788,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int) or not isinstance(value, Real) else float(value)
 
 
-def _settings(mechanism: Mechanism) -> dict[str, Any]:
+def _settings(mechanism: Mechanism | LinkedMechanism) -> dict[str, Any]:
     """Return the settings as plain data as JSON returns them, with lists instead of tuples."""
     settings = mechanism.settings()
     try:
@@ -679,7 +799,7 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
         ) from None
 
 
-def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
+def _public_settings(mechanism: Mechanism | LinkedMechanism) -> dict[str, Any]:
     """Return the settings for publication: a workload file by its name, without its folder."""
     settings = _settings(mechanism)
     named = settings.get("workload")

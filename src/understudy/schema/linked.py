@@ -390,12 +390,14 @@ def is_package(content: Any) -> bool:
     return isinstance(content, Mapping) and "resources" in content
 
 
-def load_any(path: str | PathLike[str]) -> Schema | LinkedSchema:
+def load_any(path: Any) -> Schema | LinkedSchema:
     """Load the schema of one table or of linked tables.
 
     Raises:
         SchemaError: naming the file and what is wrong.
     """
+    if not isinstance(path, str | PathLike):
+        return Schema.load(path)  # says what a schema is
     file = as_path("schema", path)
     content = parse_content(read_schema_text(file), file)
     return LinkedSchema.load(file) if is_package(content) else Schema.load(file)

@@ -1,19 +1,20 @@
-"""`draft`: a proposed schema for a table in any place, for a person to review.
+"""`draft` and `draft_names`: a proposed schema for a table in any place, for a person to review.
 
-It reads files and engines, which `schema/` may not: `schema/draft.py` proposes from cells in memory.
+They read files and engines, which `schema/` may not: `schema/draft.py` proposes from cells in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from understudy.arguments import parse_unit
-from understudy.errors import InputError, SchemaError
+from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Dialect, Schema
 from understudy.schema.categorical import Categorical
-from understudy.schema.draft import Draft
+from understudy.schema.draft import Draft, declared_decimals, draft_open_schema, read_header, schema_type
 from understudy.schema.draft import draft as propose
 from understudy.schema.sniff import sniff
 from understudy.source.office import apply_labels, is_office, read_variables
@@ -57,6 +58,60 @@ def draft(data: Any, *, unit: str | None = None, header: bool | None = None) -> 
     if unit is None and content["understudy"]["privacy_unit"] == "row":
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
     return Draft(content, notes, (*asides, *proposal.questions))
+
+
+def read_names(data: str | PathLike[str]) -> tuple[Dialect, dict[str, str], dict[str, int | None]]:
+    """Read the names of a table's columns, and types and decimals where the table declares them. Reads no row.
+
+    Returns:
+        How the table is written; by column its type ("discover" where the table does not say); by column its decimals.
+
+    Raises:
+        InputError: if the table cannot be read, or its first line does not look like names.
+    """
+    place = fspath(data)
+    if source_kind(place) != "file" or place.lower().endswith(PARQUET):
+        found = read_column_types(place)
+        decimals = {name: declared_decimals(kind) for name, kind in found.items()}
+        return Dialect(), {name: schema_type(kind) for name, kind in found.items()}, decimals
+    if is_office(Path(place)):
+        return Dialect(), dict.fromkeys((variable.name for variable in read_variables(Path(place))), "discover"), {}
+    dialect, listed = read_header(Path(place))
+    return dialect, dict.fromkeys(listed, "discover"), {}
+
+
+def draft_names(
+    data: str | PathLike[str], *, unit: str, types: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the content of a schema file that leaves everything but names and declared types to discovery.
+
+    Args:
+        data: the path or the address of a table.
+        unit: who is protected: `row`, or COLUMN:K.
+        types: by column, a type that the custodian knows.
+
+    Returns:
+        The content, and notes for the custodian.
+
+    **Privacy.** Reads no row, and spends nothing: a run discovers the rest with a share of its budget.
+
+    Raises:
+        InputError: if the names cannot be read.
+        SettingError: for a type of a column that does not exist, or an unknown type.
+    """
+    dialect, names, decimals = read_names(data)
+    notes: list[str] = []
+    if not decimals:
+        notes.append(
+            "Column names are the first line of the file, and will be public: make sure that it is no person's row."
+        )
+    for name, kind in (types or {}).items():
+        if name not in names:
+            raise SettingError(f"--type {name}={kind}: write NAME=TYPE with one of the columns {', '.join(names)}")
+        names[name] = kind
+    content = draft_open_schema(names, dialect, parse_unit(unit, list(names)), decimals)
+    Schema.from_dict(content)
+    return content, tuple(notes)
 
 
 def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import json
 import pytest
 
 import understudy as us
-from understudy.cli.plan import _error
-from understudy.planning.plan import MECHANISMS
+from understudy.planning.plan import MECHANISMS, describe_error
 
 
 @pytest.fixture
@@ -32,9 +31,9 @@ def test_compares_the_default_mechanisms(plan):
 
 
 def test_a_range_where_tables_of_one_schema_differ():
-    assert _error(12.34, (11.0, 14.0)) == "12"
-    assert _error(12.34, (8.0, 19.0)) == "8 to 19"
-    assert _error(None, None) == "-"
+    assert describe_error(12.34, (11.0, 14.0)) == "12"
+    assert describe_error(12.34, (8.0, 19.0)) == "8 to 19"
+    assert describe_error(None, None) == "-"
 
 
 def test_json(plan):

@@ -35,21 +35,25 @@ def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
     assert compress(Domain({"day": 8}), [days]).merged("day") == [[0], [1], [4], [7], [2, 3, 5, 6]]
 
 
-def test_rare_bins_that_hold_many_rows_become_intervals_of_their_axis() -> None:
+def test_codes_of_an_axis_become_intervals_that_are_narrow_where_many_rows_are() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     days = measured("day", 100, 100, 20, 25, 28, 22, 29, 25, 3)
-    joined = compress(domain, [days], groups, many=0.4)
-    assert joined.merged("day") == [[0], [1], [2, 3], [4, 5], [6, 7], [8]]
-    assert joined.intervals("day", 8) == 8
+    merged = compress(domain, [days], groups)
+    assert merged.merged("day") == [[0], [1], [2, 3], [4, 5], [6, 7], [8]]
+    assert merged.intervals("day", 8) == 8
     assert Recoding.identity().intervals("day", 8) == 0
+    even = measured("day", *[45.0] * 8, 50.0)  # 90 rows of two places: 4 x 8 places x sigma 10 is more than 180
+    assert compress(domain, [even], groups).merged("day") == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+    spike = measured("day", 45, 45, 45, 400, 45, 45, 45, 45, 50)
+    assert compress(domain, [spike], groups).merged("day") == [[0, 1], [2], [3], [4, 5], [6, 7], [8]]
+    assert compress(domain, [measured("day", *[45.0] * 8, 50.0, sigma=1.0)], groups) == Recoding.identity()
 
 
-def test_rare_neighbours_that_are_enough_together_keep_their_place() -> None:
+def test_published_compression_knows_no_axis() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     days = measured("day", 100, 100, 20, 25, 1, 2, 0, 1, 3)
+    assert compress(domain, [days], groups, as_printed=True) == compress(domain, [days])
     assert compress(domain, [days]).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
-    assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3], [4, 5, 6, 7, 8]]
-    assert compress(domain, [days], groups).intervals("day", 8) == 0  # the last code is none on the axis
 
 
 def test_codes_have_no_axis_unless_an_order_rule_says_so() -> None:

@@ -13,7 +13,7 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.compress import compress
 from understudy.model.consistency import norm_sub
 from understudy.model.generate import generate, re_express_all
-from understudy.model.ordered import nearest_distribution, order_groups, ordered_counts
+from understudy.model.ordered import _combine_margins, nearest_distribution, order_groups, ordered_counts
 from understudy.schema import Recoding, Schema
 from understudy.source import MemorySource
 
@@ -72,8 +72,8 @@ def test_counts_far_above_the_noise_stay_as_they_are():
 
 @pytest.mark.parametrize(("part", "kept"), [(0.98, False), (1.02, True)])
 def test_an_end_is_empty_up_to_what_noise_explains(part, kept):
-    # One of three codes: its noise is sigma, and it needs sqrt(1 + log 3) times that.
-    few = part * 10.0 * np.sqrt(1 + np.log(3))
+    # One of three codes: its noise is sigma, and it needs 1.1 sqrt(1 + log 3) times that.
+    few = part * 11.0 * np.sqrt(1 + np.log(3))
     assert (nearest_distribution(np.array([few, 900.0, 100.0 - few]), 10.0, 1000.0)[0] > 0) == kept
     assert (nearest_distribution(np.array([100.0 - few, 900.0, few]), 10.0, 1000.0)[2] > 0) == kept
 
@@ -81,8 +81,8 @@ def test_an_end_is_empty_up_to_what_noise_explains(part, kept):
 @pytest.mark.parametrize(("part", "kept"), [(0.98, False), (1.02, True)])
 def test_the_noise_of_a_level_is_that_of_a_mean_of_sums(part, kept):
     # Three cumulative counts of one level: sums of noise over 1, 2 and 3 codes from above. Their mean has the variance
-    # (1 + (2/3)^2 + (1/3)^2) sigma^2 = 14/9 sigma^2; three of four codes need sqrt(1 + log(4/3)) times its root.
-    few = part * 10.0 * np.sqrt(14 / 9 * (1 + np.log(4 / 3)))
+    # (1 + (2/3)^2 + (1/3)^2) sigma^2 = 14/9 sigma^2; three of four codes need 1.1 sqrt(1 + log(4/3)) times its root.
+    few = part * 11.0 * np.sqrt(14 / 9 * (1 + np.log(4 / 3)))
     sums = 1000.0 - few + np.array([3.0, 0.0, -3.0])
     counts = np.diff(sums, prepend=0.0, append=1000.0)
     assert (nearest_distribution(counts, 10.0, 1000.0)[1:].sum() > 0) == kept
@@ -118,6 +118,42 @@ def test_margins_of_merged_codes_are_divided_among_their_codes():
     pair = Measurement(("a", "b"), np.array([20.0, 24.0, 30.0, 26.0]), 1e-3)  # margin 44, 56, all but exact
     found = ordered_counts(domain, [own, pair], recoding, groups, 100.0)["a"]
     assert found == pytest.approx([44.0, 33.0, 23.0], abs=1e-3)
+
+
+def test_variances_of_sums_are_those_of_the_averaged_counts():
+    domain, recoding = Domain({"a": 6, "b": 2}), Recoding({"a": np.array([0, 1, 1, 1, 2, 2])})
+    parts = []
+    for cell in np.diag([2.0] * 6 + [3.0] * 6):  # one standard deviation of noise in one cell of either table
+        tables = [Measurement(("a",), cell[:6], 2.0), Measurement(("a", "b"), cell[6:], 3.0)]
+        combined = _combine_margins(domain, "a", tables[:1], tables, recoding)
+        parts.append(combined.counts)
+    noise = np.stack(parts)  # of every count, by its source
+    for codes in (np.arange(6), np.arange(6)[::-1], np.array([2, 0, 5])):
+        sums = np.cumsum(noise[:, codes], axis=1)
+        assert combined.variances_of_sums(codes) == pytest.approx(np.r_[0.0, (sums**2).sum(axis=0)])
+
+
+def test_two_independent_numbers_are_not_correlated():
+    rng = np.random.default_rng(7)
+    domain, groups = Domain({"a": 12, "b": 40}), CodeGroups(axes={"a": 12, "b": 40})
+    one, other = 0.5 ** np.arange(12.0), np.exp(-np.arange(40.0) / 12)
+    truth = 40_000 * np.outer(one / one.sum(), other / other.sum())
+    ones = [Measurement(("a",), truth.sum(axis=1), 1.0), Measurement(("b",), truth.sum(axis=0), 1.0)]
+
+    def correlation(table):
+        table = table / table.sum()
+        a, b = np.arange(12) - np.arange(12) @ table.sum(axis=1), np.arange(40) - np.arange(40) @ table.sum(axis=0)
+        return a @ table @ b / np.sqrt((a**2 @ table.sum(axis=1)) * (b**2 @ table.sum(axis=0)))
+
+    fitted, clipped = [], []
+    for _ in range(30):
+        cells = truth + rng.normal(0, 25, truth.shape)
+        pair = Measurement(("a", "b"), cells.ravel(), 25.0)
+        found = order_groups(domain, [*ones, pair], Recoding.identity(), groups)[2].values
+        fitted.append(correlation(found.reshape(12, 40)))
+        clipped.append(correlation(np.maximum(cells, 0.0)))
+    assert np.mean(clipped) > 0.05
+    assert abs(np.mean(fitted)) < 0.5 * np.std(fitted)
 
 
 def test_an_end_with_a_twentieth_of_the_rows_is_kept_however_large_the_noise():

@@ -30,7 +30,7 @@ from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 12, "b": 7, "c": 2, "d": 20, "e": 5}
 DOMAIN = Domain(SIZES)
-SLOW = {"gem", "rap"}  # seconds for each plan
+SLOW = {"dp-wgan", "gem", "rap"}  # seconds for each plan
 EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in sorted(MECHANISMS)]
 
 
@@ -148,7 +148,8 @@ class TestPrediction:
         small, large = (
             predict(mechanism, release(rows=50_000, epsilon=epsilon, delta=delta)).expected for epsilon in (0.5, 2.0)
         )
-        if mechanism not in ("privbayes", "privmrf"):  # more budget buys larger tables, which say less of single codes
+        # More budget buys larger tables, which say less of single codes; the network of gem errs more than its noise.
+        if mechanism not in ("privbayes", "privmrf", "gem"):
             assert small.one_way > 2 * large.one_way > 0
             assert small.group > 2.5 * large.group
         assert (large.two_way is None) == (large.pairs == 0) == (mechanism == "independent")

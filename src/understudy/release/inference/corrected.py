@@ -259,21 +259,27 @@ class CorrectedTables:
         return (1 - _UNLIKELY) * base + _UNLIKELY * even
 
     def _calibrate(self, clique: Clique, parts: Sequence[Clique]) -> Array:
-        """The smallest change, in chi-square distance, after which every measured part has its unbiased margin."""
-        weights = self.weights(clique)
+        """The smallest change, in chi-square distance, after which every measured part has its unbiased margin.
+
+        Margins are taken of the clique's own table: the tables of a model made of rows need not agree with each other.
+        """
+        base, weights = self.shares(clique), self.weights(clique)
         change = np.zeros_like(weights)
         sides = []
         for part in parts:
             axes = tuple(i for i, column in enumerate(clique) if column not in part)
-            sides.append((axes, np.expand_dims(self._difference(part), axes), weights.sum(axis=axes, keepdims=True)))
+            wanted = np.expand_dims(self.shares(part) + self._difference(part), axes)
+            sides.append((axes, wanted - base.sum(axis=axes, keepdims=True), weights.sum(axis=axes, keepdims=True)))
+        before = math.inf
         for _ in range(_MOST_SWEEPS):
             largest = 0.0
             for axes, wanted, margin in sides:
                 missing = wanted - change.sum(axis=axes, keepdims=True)
                 change += weights * (missing / margin)
                 largest = max(largest, float(np.abs(missing).max()))
-            if len(sides) == 1 or largest < _EXACT * 1e-2:
+            if len(sides) == 1 or largest < _EXACT * 1e-2 or (largest < _EXACT and largest > 0.9 * before):
                 break
+            before = largest
         return change
 
     # -- the variance of sums over corrected tables ----------------------------------------------------------------

@@ -228,7 +228,10 @@ class Variables:
         for axis, column in enumerate(clique, 1):
             tables[(slice(None),) * axis + (self[column].missing,)] = 0.0
         if not np.isfinite(tables).all():
-            raise SettingError(f"formula: a term of {', '.join(clique)} is infinite or undefined for some values")
+            raise SettingError(
+                f"formula: a term of {', '.join(clique)} is infinite or undefined for some values; change it, as in "
+                f"log({clique[0]} + 1), or leave it out"
+            )
         return tables
 
     # -- evaluation over codes -------------------------------------------------------------------------------------

@@ -42,11 +42,10 @@ class Gaps:
     Args:
         release: the release, for the record of its mechanism.
         tables: its tables.
-        assume: a missed correlation that the caller states instead.
     """
 
-    def __init__(self, release: Release, tables: CorrectedTables, assume: float | None = None) -> None:
-        self._tables, self._assume = tables, assume
+    def __init__(self, release: Release, tables: CorrectedTables) -> None:
+        self._tables = tables
         self._scores = _read_scores(release.rounds)
         self._tree = _read_tree(release.rounds) if self._scores is None else []
         self._all = _correlation_of_rounds(release, tables) if not self._tree and self._scores is None else None
@@ -54,23 +53,21 @@ class Gaps:
 
     def correlation(self, clique: Clique) -> float | None:
         """The missed correlation of the columns of a clique that were not measured together; None if not known."""
-        if self._assume is not None:
-            return self._assume
         apart = [pair for pair in combinations(clique, 2) if not self._tables.is_measured(pair)]
         known = self._all
         if self._scores is not None:
             known = self._correlation_of_scores(apart)
         elif self._tree:
-            known = max((self._lost_distance(pair) / _PER_DISTANCE for pair in apart), default=LEAST)
+            known = max((self._lost_distance(pair) / self._per_correlation(pair) for pair in apart), default=LEAST)
         elif known is None and self._evidence.cliques:
             known = self._correlation_of_bounds(apart)
         return None if known is None else max(LEAST, known)
 
     def _correlation_of_bounds(self, apart: Sequence[Clique]) -> float | None:
         """Rounds that measured few pairs: how far others can be from the model, since selections passed them over."""
-        found = marginal_bounds(self._evidence, apart)
-        shares = [bound.share for bound in found if bound.share is not None]
-        return max(shares, default=0.0) / _PER_DISTANCE if len(shares) == len(apart) else None
+        found = zip(marginal_bounds(self._evidence, apart), apart, strict=True)
+        known = [bound.share / self._per_correlation(pair) for bound, pair in found if bound.share is not None]
+        return max(known, default=0.0) if len(known) == len(apart) else None
 
     def _correlation_of_scores(self, apart: Sequence[Clique]) -> float | None:
         """PrivSyn: the pairs' own noisy distances from independence, plus a standard deviation of the noise."""
@@ -78,8 +75,8 @@ class Gaps:
         scores, sigma = self._scores
         if any(frozenset(pair) not in scores for pair in apart):
             return None
-        largest = max((scores[frozenset(pair)] for pair in apart), default=0.0)
-        return (max(largest, 0.0) + sigma) / self._tables.rows if apart else LEAST
+        distances = {pair: (max(scores[frozenset(pair)], 0.0) + sigma) / self._tables.rows for pair in apart}
+        return max((distances[pair] / self._per_correlation(pair) for pair in apart), default=LEAST)
 
     def _lost_distance(self, pair: Clique) -> float:
         """MST: the distance from independence of the last chosen edge between two columns, against which they lost."""
@@ -90,6 +87,17 @@ class Gaps:
         if chosen:
             return self._distance(self._tree[max(chosen)])
         return max(map(self._distance, self._tree))  # it was no candidate
+
+    def _per_correlation(self, pair: Clique) -> float:
+        """The distance from independence of two columns that goes with each unit of their missed correlation.
+
+        For two binary columns, the distance is the correlation times twice the standard deviation of each.
+        """
+        spread = 1.0
+        for column in pair:
+            shares = self._tables.shares((column,))
+            spread *= 2 * math.sqrt(max(float(shares.prod()), 1e-4)) if len(shares) == 2 else 1.0
+        return _PER_DISTANCE * spread
 
     def _distance(self, edge: Clique) -> float:
         shares = self._tables.shares(edge)
@@ -129,7 +137,7 @@ def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[fr
 
 
 def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float | None:
-    """Mechanisms of rounds: how wrong the model was about the last pairs, before a round measured them first.
+    """Mechanisms of rounds: how wrong the model was about the last new pairs, before a round measured them.
 
     The rounds pick pairs for being wrong, so the result is rather too large for the others.
     """

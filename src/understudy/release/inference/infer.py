@@ -17,7 +17,7 @@ from understudy.errors import InputError, SettingError
 from understudy.release.answer import Condition, check_confidence, parse_query, read_conditions
 from understudy.release.inference.corrected import Array, CorrectedTables, Functions
 from understudy.release.inference.formula import Variable, Variables
-from understudy.release.inference.gap import EVIDENCE, Gaps
+from understudy.release.inference.gap import EVIDENCE
 from understudy.release.inference.statistics import (
     Estimates,
     Rows,
@@ -188,8 +188,7 @@ def _infer(
     else:
         examples = "; ".join(["`income ~ age + C(sex)`", *FUNCTIONS.values()])
         raise SettingError(f"{statistic!r} is not a statistic; write one of: {examples}")
-    gaps = Gaps(release, tables, assume)
-    lines, warnings = _combine(tables, gaps, estimates, target, confidence, assume)
+    lines, warnings = _combine(release, estimates, target, confidence, assume)
     return Inference(statistic, method, target, confidence, tables.rows, tuple(lines), tuple(warnings))
 
 
@@ -308,14 +307,14 @@ def _test_independence(
 
 
 def _combine(
-    tables: CorrectedTables,
-    gaps: Gaps,
+    release: Release,
     estimates: Estimates,
     target: Target,
     confidence: float,
     assume: float | None,
 ) -> tuple[list[Line], list[str]]:
     """Add up the variances of the noise, of the model's gaps and of sampling, and make intervals of them."""
+    tables = release.corrected
     found = tables.uncertainty(estimates.influence)
     noise = found.noise.diagonal()
     unmeasured = [clique for clique, variance in found.gaps.items() if not tables.is_measured(clique)]
@@ -325,13 +324,13 @@ def _combine(
         left, within = found.gaps.get(clique), found.merged.get(clique)
         if not _matters(left, noise) and not _matters(within, noise):
             continue
-        correlation = gaps.correlation(clique)
+        correlation = release.gaps.correlation(clique) if assume is None else assume
         if left is not None and _matters(left, noise):
             if correlation is None:
                 raise SettingError(
                     f"the statistic rests on relations that were not measured ({_name_pairs(tables, [clique])}), and "
                     f"the release does not say how strong they may be; {_remedy([clique])}, or state a correlation "
-                    "that you consider possible, as in assume=0.1"
+                    "that you consider possible, as in assume=0.1 (--assume 0.1)"
                 )
             assumed = max(assumed, correlation)
             gap = gap + correlation**2 * left

@@ -459,5 +459,7 @@ def _clear_levels(rows: Rows, variable: Variable) -> Array:
     noise = rows.tables.uncertainty(add(functions, {(): -sizes})).noise.diagonal()
     clear = (sizes > 0) & (sizes >= CLEAR * np.sqrt(noise))
     if clear.sum() < 2:
-        raise SettingError(f"chisq: fewer than two values of {variable.name!r} can be seen under the noise")
+        raise SettingError(
+            f"chisq: fewer than two values of {variable.name!r} can be seen under the noise; use a coarser column"
+        )
     return variable.indicators[clear]

@@ -1,0 +1,832 @@
+"""The custodian's pages: sign in, table, columns, budget, release, ledger.
+
+Every page reads the state of a project, calls a function of the package and renders a template; nothing is computed
+here that the command line would compute in another way.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from understudy.accounting.exact import float_above
+from understudy.arguments import holds_password, parse_unit
+from understudy.errors import InputError, SchemaError, SettingError
+from understudy.ledger import Grant, Ledger
+from understudy.ledger.ledger import ROLES, check_name, current_user, token_holder
+from understudy.mechanism.registry import AUTO, mechanism_classes
+from understudy.planning import Accuracy
+from understudy.planning.odds import default_delta
+from understudy.planning.plan import MECHANISMS as COMPARED
+from understudy.planning.predict import needs_public
+from understudy.run.file import RunFile
+from understudy.run.pipeline import resolve
+from understudy.schema.file import from_dict
+from understudy.schema.review import decide, drop_dependents, is_draft
+from understudy.schema.sniff import sniff
+from understudy.source.draft import draft_names, read_names, set_unit
+from understudy.source.place import CSV, list_files, source_kind, table_name
+from understudy.studio.app import Form, Page, Visit
+from understudy.studio.columns import AXES, KINDS, from_form, list_columns, to_form, view_column
+from understudy.studio.guard import Session
+from understudy.studio.jobs import read_job
+from understudy.studio.project import Missing, Project
+from understudy.studio.uploads import ENDINGS, clean_name, dataset_of, receive_table
+from understudy.yaml_json import read_yaml
+
+EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+"""The steps of the slider."""
+
+_MOST_EPSILON = 20.0
+
+# -- Signing in
+
+
+def launch(visit: Visit) -> Response:
+    """Open the session of the user who started the studio; the address works once."""
+    if visit.session is not None:
+        return RedirectResponse("/", 303)
+    if not visit.studio.sessions.use_launch(visit.form.get("key", "")):
+        return visit.page("login.html", 403, wrong="This address was used already, or is not the studio's.")
+    who = current_user()
+    session = Session("custodian", who, who.partition(":")[2])
+    return visit.studio.sessions.open(session, RedirectResponse("/", 303))
+
+
+def show_login(visit: Visit) -> Response:
+    """The page to sign in with a token."""
+    return visit.page("login.html", wrong="") if visit.session is None else RedirectResponse("/", 303)
+
+
+def log_in(visit: Visit) -> Response:
+    """Sign in with a token; the session gets a new key."""
+    sessions = visit.studio.sessions
+    if sessions.busy:
+        return visit.page("login.html", 429, wrong="Too many wrong tokens. Wait a minute, then try again.")
+    given = visit.form.get("token", "").strip()
+    with visit.studio.ledger() as book:
+        known = {token.holder: token for token in book.tokens() if not token.revoked}
+    token = known.get(token_holder(given))
+    if token is None:
+        sessions.count_failure()
+        return visit.page("login.html", 403, wrong="This token is not known, or was revoked.")
+    session = Session(token.role, token.holder, token.name, given)
+    return sessions.open(session, RedirectResponse("/", 303))
+
+
+def log_out(visit: Visit) -> Response:
+    """End the session."""
+    sessions = visit.studio.sessions
+    return sessions.close(visit.request.cookies.get(sessions.cookie), RedirectResponse("/login", 303))
+
+
+# -- 1. Table
+
+
+def home(visit: Visit) -> Response:
+    """Begin with a table, or go on with earlier work; an analyst sees what was shared."""
+    projects = visit.studio.projects.all()
+    if visit.person.role != "custodian":
+        shared = [project for project in projects if project.shared and project.release.exists()]
+        return visit.page("shared.html", projects=shared)
+    rows = [(project, *_progress_of(project)) for project in projects]
+    limit = visit.studio.uploads.size_bytes / 1e9
+    return visit.page("home.html", rows=rows, endings=",".join(ENDINGS), limit=limit, paths=_may_name_paths(visit))
+
+
+def _progress_of(project: Project) -> tuple[str, str]:
+    """How far a project is, in words, and the address of its next page."""
+    job, base = read_job(project), f"/p/{project.id}"
+    if job is not None and job.active:
+        return f"{job.words} …", f"{base}/{'columns' if job.task == 'draft' else 'release'}"
+    if project.archive.exists():
+        return "Released" + (", shared with analysts" if project.shared else ""), f"{base}/result"
+    if job is not None and job.task == "release":
+        return "Stopped: look at it", f"{base}/release"
+    content = project.content()
+    if content is None:
+        return "Table chosen", f"{base}/table"
+    return ("Budget to choose", f"{base}/budget") if project.reviewed else ("Columns to review", f"{base}/columns")
+
+
+def _may_name_paths(visit: Visit) -> bool:
+    return visit.studio.local or bool(visit.studio.roots)
+
+
+def begin_with_place(visit: Visit) -> Response:
+    """Begin a project with a table on this machine, or in a database."""
+    place = visit.form.get("place", "").strip()
+    if not place:
+        raise InputError("no table was named; give a path, a folder or the address of a database")
+    place = _allowed_place(visit, place)
+    read_names(place) if source_kind(place) != "files" else list_files(place)  # refused now if it cannot be read
+    shown = clean_name(table_name(place) if "://" in place else place)
+    project = visit.studio.projects.begin(
+        visit.studio.projects.new_folder(), table=place, shown=shown, name=dataset_of(table_name(place))
+    )
+    return visit.go(f"/p/{project.id}/table")
+
+
+def _allowed_place(visit: Visit, place: str) -> str:
+    """Return the place of a table if this person may name it.
+
+    Raises:
+        InputError: for a password, for a place outside of the studio's folders where it is not local.
+    """
+    if holds_password(place):
+        raise InputError(
+            "the address holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
+        )
+    if "://" in place:
+        if not visit.studio.local:
+            raise InputError("databases can be named on the studio's own machine only; upload the table instead")
+        return place
+    if "\0" in place:
+        raise InputError("the path cannot be used; give the path of a table")
+    path = Path(place).expanduser()
+    if not visit.studio.local:
+        resolved = path.resolve()
+        if not any(resolved.is_relative_to(root) for root in visit.studio.roots):
+            raise InputError("this path is not in a folder that the studio may read; upload the table instead")
+    return str(path.absolute()) if path.exists() else str(path)
+
+
+async def begin_with_upload(visit: Visit) -> Response:
+    """Begin a project with an uploaded table."""
+    projects = visit.studio.projects
+    folder = await run_in_threadpool(projects.new_folder)
+    try:
+        path, shown, _ = await receive_table(visit.request, folder, visit.person, visit.studio.uploads)
+        project = projects.begin(folder, table=str(path), shown=shown, name=dataset_of(shown))
+    except BaseException:
+        folder.rmdir()
+        raise
+    return visit.go(f"/p/{project.id}/table")
+
+
+def show_table(visit: Visit) -> Response:
+    """The names of the columns and how the file is written; no more is read before the custodian asks."""
+    project = visit.project()
+    try:
+        dialect, names, _ = read_names(_first_file(project.table))
+        listed = list(names)
+        header = True
+    except InputError as error:
+        path = Path(_first_file(project.table))
+        if not path.name.lower().endswith(CSV) or not path.is_file():
+            raise
+        dialect, listed = sniff(path)
+        header = dialect.header
+        if header:
+            raise InputError(str(error)) from None
+    text = _first_file(project.table).lower().endswith(CSV)
+    return visit.page(
+        "table.html",
+        project=project,
+        names=listed,
+        header=header,
+        format=_describe_dialect(dialect.model_dump(), header=header) if text else [],
+        size=_describe_size(project.table),
+        has_draft=project.content() is not None,
+        locked=_is_spent(visit, project),
+    )
+
+
+def _first_file(table: str) -> str:
+    """A file that shows how the table is written."""
+    return str(list_files(table)[0]) if source_kind(table) == "files" else table
+
+
+_MARKS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", ".": "point", "": "none"}
+
+
+def _describe_dialect(dialect: Mapping[str, Any], *, header: bool) -> list[tuple[str, str]]:
+    """How a text file is written, in words; a line of names does not show the decimal mark."""
+    decimal = [] if header else [("Decimal mark", _MARKS.get(dialect["decimal"], dialect["decimal"]))]
+    return [
+        ("Cells are separated by a", _MARKS.get(dialect["delimiter"], dialect["delimiter"])),
+        *decimal,
+        ("Text encoding", dialect["encoding"]),
+        ("Quotation mark", dialect["quote"]),
+    ]
+
+
+def _describe_size(table: str) -> str:
+    try:
+        size = Path(table).stat().st_size if "://" not in table and Path(table).is_file() else 0
+    except OSError:
+        return ""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes" if size else ""
+
+
+def start_draft(visit: Visit) -> Response:
+    """Draft the columns from the rows, in a job; or from the names alone, and leave the rest to discovery."""
+    project = visit.project()
+    _refuse_spent(visit, project)
+    name = check_name(visit.form.get("name", "").strip() or project.name)
+    if visit.form.get("how") == "buy":
+        content, notes = draft_names(_first_file(project.table), unit="row")
+        del content["understudy"]["privacy_unit"]  # nobody said so yet
+        project.write_content(content)
+        with visit.studio.projects.edit(project.id) as edit:
+            edit.set(name=name, bought=True, notes={}, questions=notes)
+    else:
+        with visit.studio.projects.edit(project.id) as edit:
+            project = edit.set(name=name)
+        project.draft_file.unlink(missing_ok=True)
+        visit.studio.jobs.start(project, "draft", token=visit.person.token)
+    visit.studio.planner.warm_up()
+    return visit.go(f"/p/{project.id}/columns")
+
+
+# -- 2. Columns
+
+
+def show_columns(visit: Visit) -> Response:
+    """The columns, doubtful ones first; while the draft is made, how far it is."""
+    project = visit.project()
+    job = read_job(project)
+    content = project.content()
+    if job is not None and job.task == "draft" and (job.active or content is None):
+        return visit.page("drafting.html", project=project, job=job)
+    if content is None:
+        return visit.go(f"/p/{project.id}/table")
+    wanted = visit.form.get("q", "").strip().lower()
+    columns = [view for view in list_columns(content, project.notes) if wanted in view.name.lower()]
+    shown: dict[str, Any] = {
+        "project": project,
+        "columns": columns,
+        "wanted": wanted,
+        "locked": _is_spent(visit, project),
+    }
+    if visit.partial:
+        return visit.page("column_rows.html", **shown)
+    unit = content["understudy"].get("privacy_unit")
+    names = [field["name"] for field in content["fields"]]
+    rules = content["understudy"].get("rules", [])
+    return visit.page(
+        "columns.html",
+        **shown,
+        unit=unit,
+        names=names,
+        rules=[_describe_rule(rule) for rule in rules],
+        total=len(names),
+    )
+
+
+def _describe_rule(rule: Mapping[str, Any]) -> str:
+    """A rule in words."""
+    if "order" in rule:
+        return f"{' ≤ '.join(rule['order'])}, in every row"
+    if "impossible" in rule:
+        parts = [f"{name} is {_describe_condition(condition)}" for name, condition in rule["impossible"].items()]
+        return f"Never at once: {'; '.join(parts)}"
+    given = rule.get("from", "")
+    return f"{', '.join(given) if isinstance(given, list) else given} determines {rule.get('determines')}"
+
+
+def _describe_condition(condition: Any) -> str:
+    if isinstance(condition, Mapping):
+        words = {"minimum": "at least", "maximum": "at most"}
+        return " and ".join(f"{words.get(key, key)} {value}" for key, value in condition.items())
+    return " or ".join(map(str, condition)) if isinstance(condition, list) else str(condition)
+
+
+def _field(visit: Visit, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    place = int(visit.request.path_params["place"])
+    if not 0 <= place < len(content["fields"]):
+        raise Missing("there is no such column")
+    return place, dict(content["fields"][place])
+
+
+def _content(project: Project) -> dict[str, Any]:
+    content = project.content()
+    if content is None:
+        raise SchemaError("the columns are not described yet; draft them first")
+    return content
+
+
+def show_column(visit: Visit) -> Response:
+    """The form of one column."""
+    project = visit.project()
+    place, field = _field(visit, _content(project))
+    return _column_page(visit, project, place, field, to_form(field), "")
+
+
+def _column_page(
+    visit: Visit, project: Project, place: int, field: Mapping[str, Any], form: Mapping[str, Any], wrong: str
+) -> Response:
+    view = view_column(field, place, project.notes)
+    template = "column_form.html" if visit.partial else "column.html"
+    kinds = {kind: words for kind, words in KINDS.items() if kind != "difference" or form["kind"] == "difference"}
+    status = 400 if wrong else 200
+    return visit.page(
+        template,
+        status,
+        project=project,
+        view=view,
+        form=form,
+        kinds=kinds,
+        axes=AXES,
+        wrong=wrong,
+        axis=form["kind"] in AXES,
+    )
+
+
+def change_kind(visit: Visit) -> Response:
+    """The same form for another kind."""
+    project = visit.project()
+    place, field = _field(visit, _content(project))
+    return _column_page(visit, project, place, field, to_form(field) | dict(visit.form), "")
+
+
+def check_column(visit: Visit) -> Response:
+    """Check a form at once, without saving it."""
+    project = visit.project()
+    content = _content(project)
+    place, field = _field(visit, content)
+    try:
+        _replace_field(content, place, from_form(field, visit.form))
+    except SchemaError as error:
+        return visit.page("check.html", words=str(error), good=False)
+    return visit.page("check.html", words="This fits.", good=True)
+
+
+def _replace_field(content: dict[str, Any], place: int, field: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with another field.
+
+    Raises:
+        SchemaError: if it contradicts other columns or rules.
+    """
+    fields = list(content["fields"])
+    fields[place] = field
+    changed = drop_dependents(content | {"fields": fields})
+    from_dict(changed, unit="row")
+    return changed
+
+
+def save_column(visit: Visit) -> Response:
+    """Save the form of one column; the column counts as reviewed."""
+    project = visit.project()
+    _refuse_spent(visit, project)
+    with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
+        content = _content(project)
+        place, field = _field(visit, content)
+        try:
+            changed = _replace_field(content, place, from_form(field, visit.form))
+        except SchemaError as error:
+            return _column_page(visit, project, place, field, to_form(field) | dict(visit.form), str(error))
+        project.write_content(changed)
+        edit.touch()
+    if not visit.partial:
+        return visit.go(f"/p/{project.id}/columns#c{place}")
+    project = visit.project()
+    view = view_column(changed["fields"][place], place, project.notes)
+    return visit.page("column_saved.html", project=project, view=view, locked=False)
+
+
+def change_rules(visit: Visit) -> Response:
+    """Add a rule, or remove one."""
+    project = visit.project()
+    _refuse_spent(visit, project)
+    with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
+        content = _content(project)
+        rules = list(content["understudy"].get("rules", []))
+        if "remove" in visit.form:
+            number = int(visit.form.number("remove", "rule") or 0)
+            rules = [rule for place, rule in enumerate(rules) if place != number]
+        else:
+            rules.append(_new_rule(visit.form))
+        ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
+        changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
+        from_dict(changed, unit="row")
+        project.write_content(changed)
+        edit.touch()
+    return visit.go(f"/p/{project.id}/columns#rules")
+
+
+def _new_rule(form: Form) -> Any:
+    """The rule that a form describes: two columns in order, one that determines another, or YAML."""
+    first, second, text = form.get("first", ""), form.get("second", ""), form.get("rule", "").strip()
+    if text:
+        try:
+            return read_yaml(text)
+        except yaml.YAMLError:
+            raise SchemaError("the rule cannot be read; check colons and brackets") from None
+    if not first or not second or first == second:
+        raise SchemaError("a rule is about two different columns; choose both")
+    return {"from": [first], "determines": second} if form.get("kind") == "determines" else {"order": [first, second]}
+
+
+def accept_columns(visit: Visit) -> Response:
+    """Accept every column as it is shown, and say who is protected."""
+    project = visit.project()
+    _refuse_spent(visit, project)
+    with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
+        content = _content(project)
+        names = [field["name"] for field in content["fields"]]
+        changed = set_unit(content, _unit_of(visit.form, names))
+        fields = [decide(field, "accept") if is_draft(field) else field for field in changed["fields"]]
+        changed = drop_dependents(changed | {"fields": fields})
+        from_dict(changed)
+        project.write_content(changed)
+        edit.touch()
+    visit.studio.planner.warm_up()
+    return visit.go(f"/p/{project.id}/budget")
+
+
+def _unit_of(form: Form, names: list[str]) -> Any:
+    """Who is protected, as a schema file writes it."""
+    if form.get("unit") == "row":
+        return "row"
+    if form.get("unit") != "column":
+        raise SettingError("say who is protected: is each row one person, or can people have several rows?")
+    rows = form.number("max_rows", "rows of each person")
+    if rows is None or rows < 1 or not rows.is_integer():
+        raise SettingError("rows of each person: give a whole number of at least 1")
+    if form.get("column") not in names:
+        raise SettingError("choose the column that identifies people")
+    return parse_unit(f"{form['column']}:{rows:.0f}", names)
+
+
+# -- 3. Budget
+
+
+def show_budget(visit: Visit) -> Response:
+    """The budget and what it buys."""
+    project = visit.project()
+    if not project.reviewed:
+        return visit.go(f"/p/{project.id}/columns")
+    schema = project.schema()
+    people = project.people or schema.rows
+    with visit.studio.ledger() as book:
+        allowance = _allowance(book, project.name)
+    job = read_job(project)
+    return visit.page(
+        "budget.html",
+        project=project,
+        people=people or "",
+        epsilon=project.epsilon,
+        step=_step_of(project.epsilon),
+        steps=len(EPSILONS) - 1,
+        allowance=allowance,
+        mechanisms=_mechanisms(),
+        chosen=project.mechanism,
+        locked=_is_spent(visit, project),
+        job=job if job is not None and job.task == "rehearse" else None,
+        rehearsed=project.rehearsal_report.exists(),
+    )
+
+
+def _step_of(epsilon: float) -> int:
+    return min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
+
+
+def _mechanisms() -> list[tuple[str, str]]:
+    """The mechanisms that can be chosen, with a word about when to use each."""
+    found = [
+        (name, chosen.when or "") for name, chosen in sorted(mechanism_classes().items()) if not needs_public(name)
+    ]
+    return [(AUTO, "the recommended one"), *found]
+
+
+def _allowance(book: Ledger, dataset: str) -> dict[str, Any]:
+    """What was spent on a dataset, and what its grants still allow."""
+    if dataset not in book.datasets():
+        return {"text": "Nothing was spent on this dataset yet, and nobody has limited it.", "grants": []}
+    return book.describe(dataset)
+
+
+def predict(visit: Visit) -> Response:
+    """What an epsilon buys; or which epsilon an accuracy takes."""
+    project = visit.project()
+    form = visit.form
+    if form.get("by") == "slider":
+        epsilon = EPSILONS[min(max(int(form.number("step", "epsilon") or 0), 0), len(EPSILONS) - 1)]
+    else:
+        epsilon = _epsilon_of(form)
+    people = _people_of(form)
+    if people is None:
+        return visit.page("prediction.html", found=None, epsilon=epsilon, step=_step_of(epsilon), project=project)
+    group, within = form.number("group", "smallest group"), form.number("within", "error")
+    wished = form.get("by") == "accuracy" and group is not None and within is not None
+    accuracy = Accuracy(int(group or 0), float(within or 0) / 100) if wished else None
+    wish: dict[str, Any] = {"epsilon": epsilon} if accuracy is None else {"accuracy": accuracy}
+    found = visit.studio.planner.predict(_content(project), people=people, mechanisms=COMPARED, **wish)
+    best = found.line(found.name)
+    return visit.page(
+        "prediction.html",
+        project=project,
+        found=found,
+        epsilon=found.epsilon,
+        step=_step_of(found.epsilon),
+        accuracy=accuracy,
+        best={} if best is None else best.words,
+    )
+
+
+def _epsilon_of(form: Form) -> float:
+    epsilon = form.number("epsilon", "epsilon")
+    if epsilon is None or not 0.01 <= epsilon <= _MOST_EPSILON:
+        raise SettingError(f"epsilon: give a number from 0.01 to {_MOST_EPSILON:g}; a usual one is about 1")
+    return epsilon
+
+
+def _people_of(form: Form) -> int | None:
+    people = form.number("people", "people")
+    if people is not None and not (10 <= people <= 1e11):
+        raise SettingError("people: give about how many there are, at least 10: fewer cannot hide among each other")
+    return None if people is None else int(people)
+
+
+def save_budget(visit: Visit) -> Response:
+    """Keep the budget, and go on to the release or to a rehearsal."""
+    project = visit.project()
+    _refuse_spent(visit, project)
+    epsilon, people = _epsilon_of(visit.form), _people_of(visit.form)
+    if people is None:
+        raise SettingError("people: say about how many people the table is about; not the true count")
+    mechanism = visit.form.get("mechanism", AUTO)
+    if mechanism not in dict(_mechanisms()):
+        raise SettingError("mechanism: choose one of the list")
+    compared = [*COMPARED, *({mechanism} - {AUTO, *COMPARED})]
+    found = visit.studio.planner.predict(_content(project), people=people, epsilon=epsilon, mechanisms=compared)
+    with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
+        project = edit.set(epsilon=epsilon, people=found.people, delta=default_delta(found.people), mechanism=mechanism)
+        project.write_run()
+        run = resolve(RunFile.load(project.run_file).spec())  # refuses now what the run would refuse
+        line = found.line(run.mechanism.name)
+        project = edit.set(
+            chosen=run.mechanism.name, reason=run.spec.reason or "", seconds=None if line is None else line.seconds
+        )
+    if visit.form.get("next") == "rehearse":
+        visit.studio.jobs.start(project, "rehearse", token=visit.person.token)
+        return visit.go(f"/p/{project.id}/budget#rehearsal")
+    return visit.go(f"/p/{project.id}/release")
+
+
+# -- 4. Release
+
+
+def _is_spent(visit: Visit, project: Project) -> bool:
+    """Whether the run of a project has spent its budget, so that nothing about it can change any more."""
+    if not project.run_file.exists():
+        return False
+    with visit.studio.ledger() as book:
+        return project.spending(book).state in ("answered", "finished")
+
+
+def _refuse_spent(visit: Visit, project: Project) -> None:
+    job = read_job(project)
+    if job is not None and job.active and job.task != "draft":
+        raise InputError("the project is being worked on; wait until that is done, or cancel it")
+    if _is_spent(visit, project):
+        raise InputError(
+            "the budget of this release is spent, so it cannot be changed; begin a new one from its result"
+        )
+
+
+def show_release(visit: Visit) -> Response:
+    """What is about to be spent, and the button; then how far the release is."""
+    project = visit.project()
+    job = read_job(project)
+    if job is not None and job.task == "release":
+        return _release_state(visit, project, "release.html")
+    if project.people is None or not project.reviewed:
+        return visit.go(f"/p/{project.id}/budget")
+    schema = project.schema()
+    unit = schema.privacy_unit
+    with visit.studio.ledger() as book:
+        allowance = _allowance(book, project.name)
+    return visit.page(
+        "confirm.html",
+        project=project,
+        allowance=allowance,
+        who=visit.person.name,
+        unit=(
+            "each row: one person has one row"
+            if unit.column is None
+            else f"each person, by {unit.column}: at most {unit.max_rows} of their rows are used"
+        ),
+        columns=len(schema.coded) + len(schema.open),
+        opened=len(schema.open),
+        left_out=[column.name for column in schema.columns if column.kind == "drop"],
+    )
+
+
+def start_release(visit: Visit) -> Response:
+    """Make the release, in a job; or continue one that stopped."""
+    project = visit.project()
+    if project.archive.exists():
+        return visit.go(f"/p/{project.id}/result")
+    job = read_job(project)
+    if job is None or not job.active:
+        if not _is_spent(visit, project):
+            if project.people is None or project.delta is None:
+                raise SettingError("the budget is not chosen yet; choose it first")
+            project.write_run()
+        visit.studio.jobs.start(project, "release", token=visit.person.token)
+    return visit.go(f"/p/{project.id}/release")
+
+
+def show_progress(visit: Visit) -> Response:
+    """How far a job is, as a part of a page; it leads on when the job is done."""
+    project = visit.project()
+    job = read_job(project)
+    if job is None:
+        return visit.go(f"/p/{project.id}")
+    if job.state == "done":
+        target = {"draft": "columns", "rehearse": "budget#rehearsal"}.get(job.task, "result")
+        return visit.go(f"/p/{project.id}/{target}")
+    if job.task != "release":
+        return visit.page("progress.html" if job.active else "job_ended.html", project=project, job=job, left="")
+    return _release_state(visit, project, "release_state.html")
+
+
+def _release_state(visit: Visit, project: Project, template: str) -> Response:
+    job = read_job(project)
+    if job is not None and job.state == "done":
+        return visit.go(f"/p/{project.id}/result")
+    spending = None
+    if job is not None and not job.active:
+        with visit.studio.ledger() as book:
+            spending = project.spending(book)
+    left = "" if job is None or job.task != "release" else job.time_left(project.seconds)
+    return visit.page(template, project=project, job=job, spending=spending, left=left)
+
+
+def cancel_job(visit: Visit) -> Response:
+    """Ask a job to stop."""
+    project = visit.project()
+    visit.studio.jobs.cancel(project)
+    job = read_job(project)
+    deadline = time.monotonic() + 3.0
+    while job is not None and job.active and time.monotonic() < deadline:
+        time.sleep(0.1)
+        job = read_job(project)
+    page = {"draft": "columns", "rehearse": "budget"}.get("" if job is None else job.task, "release")
+    return visit.go(f"/p/{project.id}/{page}")
+
+
+def return_budget(visit: Visit) -> Response:
+    """Return the budget of a run that reserved it and was answered nothing, and go back to the budget."""
+    project = visit.project()
+    job = read_job(project)
+    if job is not None and job.active:
+        raise InputError("the release is being made; cancel it first")
+    with visit.studio.ledger() as book:
+        spending = project.spending(book)
+        if spending.state == "reserved" and spending.run is not None:
+            book.cancel(spending.run)
+    if spending.state in ("nothing", "reserved"):
+        (project.folder / "job.json").unlink(missing_ok=True)
+    return visit.go(f"/p/{project.id}/budget")
+
+
+def open_project(visit: Visit) -> Response:
+    """Lead to the page of a project where its work stands."""
+    project = visit.project()
+    return visit.go(f"/p/{project.id}/result" if visit.person.role != "custodian" else _progress_of(project)[1])
+
+
+def begin_again(visit: Visit) -> Response:
+    """Begin a new project with the same table and schema."""
+    old = visit.project()
+    projects = visit.studio.projects
+    content = _content(old)
+    new = projects.begin(projects.new_folder(), table=old.table, shown=old.shown, name=old.name)
+    new.write_content(content)
+    with projects.edit(new.id) as edit:
+        edit.set(notes=old.notes, people=old.people, bought=old.bought, questions=old.questions)
+    return visit.go(f"/p/{new.id}/columns")
+
+
+# -- 6. Ledger
+
+
+def show_ledger(visit: Visit) -> Response:
+    """What was spent on whom, by whom; grants and tokens."""
+    return _ledger_page(visit)
+
+
+def _ledger_page(visit: Visit, status: int = 200, **content: Any) -> Response:
+    with visit.studio.ledger() as book:
+        datasets = [book.describe(name) for name in sorted(book.datasets())]
+        runs = list(reversed(book.reservations()))
+        tokens = book.tokens()
+        address = book.address
+    rows = [
+        {
+            "run": one.run,
+            "dataset": one.dataset,
+            "when": one.time.strftime("%Y-%m-%d %H:%M"),
+            "who": _name_of(one.who, {token.holder: token.name for token in tokens}),
+            "cost": f"rho {float_above(one.budget.rho):.3g}"
+            if one.budget.epsilon is None
+            else f"epsilon {float_above(one.budget.epsilon):.4g}",
+            "state": one.state,
+            "answers": one.answers,
+        }
+        for one in runs[:200]
+    ]
+    common: dict[str, Any] = {"new_token": "", "verified": None, "datasets": datasets, "runs": rows, "address": address}
+    common |= {"tokens": tokens, "roles": ROLES, "more": max(0, len(runs) - 200)}
+    return visit.page("ledger.html", status, **common | content)
+
+
+def _name_of(who: str, names: Mapping[str, str]) -> str:
+    return names.get(who, who.partition(":")[2] if who.startswith("user:") else "a token")
+
+
+def add_grant(visit: Visit) -> Response:
+    """Grant budget for a dataset."""
+    form = visit.form
+    epsilon = form.number("epsilon", "epsilon")
+    if epsilon is None:
+        raise SettingError("epsilon: say how much may be spent")
+    per = "year" if form.get("per") == "year" else "all"
+    with visit.studio.ledger() as book:
+        book.grant(
+            Grant(form.get("dataset", "").strip(), epsilon, form.number("delta", "delta") or 1e-6, None, cast(Any, per))
+        )
+    return visit.go("/ledger#datasets")
+
+
+def revoke_grant(visit: Visit) -> Response:
+    """Revoke a grant."""
+    with visit.studio.ledger() as book:
+        book.revoke(int(visit.form.number("grant", "grant") or 0))
+    return visit.go("/ledger#datasets")
+
+
+def verify_ledger(visit: Visit) -> Response:
+    """Verify that no entry was changed."""
+    with visit.studio.ledger() as book:
+        wrong = book.verify() if book.exists else []
+    return _ledger_page(visit, verified=wrong)
+
+
+def add_token(visit: Visit) -> Response:
+    """Make a token; it is shown once."""
+    role = visit.form.get("role", "")
+    with visit.studio.ledger() as book:
+        token, secret = book.add_token(cast(Any, role), visit.form.get("name", ""))
+    return _ledger_page(visit, new_token=secret, token=token)
+
+
+def revoke_token(visit: Visit) -> Response:
+    """Revoke a token, and end its sessions."""
+    number = int(visit.form.number("token", "token") or 0)
+    with visit.studio.ledger() as book:
+        found = next((token for token in book.tokens() if token.number == number), None)
+        book.revoke_token(number)
+    if found is not None:
+        visit.studio.sessions.close_all(found.holder)
+    return visit.go("/ledger#tokens")
+
+
+PAGES = (
+    Page("GET", "/launch", launch, "open"),
+    Page("GET", "/login", show_login, "open"),
+    Page("POST", "/login", log_in, "open"),
+    Page("POST", "/logout", log_out, "analyst"),
+    Page("GET", "/", home, "analyst"),
+    Page("POST", "/begin", begin_with_place),
+    Page("POST", "/upload", begin_with_upload, stream=True),
+    Page("GET", "/p/{project}", open_project, "analyst"),
+    Page("GET", "/p/{project}/table", show_table),
+    Page("POST", "/p/{project}/draft", start_draft),
+    Page("GET", "/p/{project}/columns", show_columns),
+    Page("POST", "/p/{project}/columns", accept_columns),
+    Page("POST", "/p/{project}/rules", change_rules),
+    Page("GET", "/p/{project}/columns/{place:int}", show_column),
+    Page("POST", "/p/{project}/columns/{place:int}", save_column),
+    Page("POST", "/p/{project}/columns/{place:int}/kind", change_kind),
+    Page("POST", "/p/{project}/columns/{place:int}/check", check_column),
+    Page("GET", "/p/{project}/budget", show_budget),
+    Page("GET", "/p/{project}/predict", predict),
+    Page("POST", "/p/{project}/budget", save_budget),
+    Page("GET", "/p/{project}/release", show_release),
+    Page("POST", "/p/{project}/release", start_release),
+    Page("GET", "/p/{project}/progress", show_progress),
+    Page("POST", "/p/{project}/cancel", cancel_job),
+    Page("POST", "/p/{project}/return", return_budget),
+    Page("POST", "/p/{project}/again", begin_again),
+    Page("GET", "/ledger", show_ledger),
+    Page("POST", "/ledger/grant", add_grant),
+    Page("POST", "/ledger/revoke", revoke_grant),
+    Page("POST", "/ledger/verify", verify_ledger),
+    Page("POST", "/ledger/token", add_token),
+    Page("POST", "/ledger/token/revoke", revoke_token),
+)
+"""Every page of the custodian, and those to sign in and out."""

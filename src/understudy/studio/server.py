@@ -1,0 +1,151 @@
+"""Start the studio: bind the address, open the browser, serve until interrupted."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvicorn
+from platformdirs import user_data_path
+
+from understudy.errors import OutputError, SettingError
+from understudy.ledger import Ledger
+from understudy.studio.app import Studio, close_studio, make_app
+from understudy.studio.guard import Sessions
+from understudy.studio.jobs import Jobs, Limits
+from understudy.studio.planner import Planner
+from understudy.studio.project import Projects
+from understudy.studio.uploads import UploadLimits
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    names: Sequence[str] = (),
+    folder: Path | None = None,
+    data: Sequence[Path] = (),
+    ledger: str | None = None,
+    limits: Limits | None = None,
+    uploads: UploadLimits | None = None,
+    browser: bool = True,
+    announce: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Serve the studio until it is interrupted. Jobs that are running then go on.
+
+    Args:
+        host: the address to listen on. Beyond this machine everybody needs a token of the ledger, and cookies are for
+            TLS only: put a proxy with TLS in front.
+        port: the port; 0 for a free one.
+        names: further names under which browsers reach the studio, such as that of the proxy.
+        folder: where projects are kept; by default in the user's data folder.
+        data: folders with tables that may be named by path, where the studio is not local.
+        ledger: the address of the ledger.
+        limits: what a job may use.
+        uploads: what an upload may be.
+        browser: whether to open the browser.
+        announce: called with each line that the user should see.
+
+    Raises:
+        SettingError: if the address cannot be used, or nobody could sign in.
+        OutputError: if the folder cannot be used.
+    """
+    local = is_loopback(host)
+    limits = limits or Limits()
+    if not local and not any(not token.revoked for token in Ledger(ledger).tokens()):
+        raise SettingError(
+            "--host: beyond this machine everybody needs a token, and the ledger has none yet; make one with "
+            "`understudy ledger token --role custodian --name NAME`"
+        )
+    if not local and not own_hosts(host, port, names, local=False):
+        raise SettingError("--name: say under which name browsers reach the studio, such as --name studio.example.org")
+    projects = Projects(folder or user_data_path("understudy") / "studio")
+    with _bind(host, port) as listener:
+        port = listener.getsockname()[1]
+        launch = secrets.token_urlsafe(32) if local else None
+        studio = Studio(
+            projects=projects,
+            sessions=Sessions(secure=not local, launch=launch),
+            jobs=Jobs(projects, ledger, limits),
+            planner=Planner(limits),
+            ledger_address=ledger,
+            local=local,
+            roots=tuple(path.resolve() for path in data),
+            uploads=uploads or UploadLimits(),
+        )
+        app = make_app(studio, own_hosts(host, port, names, local=local))
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            limit_concurrency=512,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=3,
+        )
+        if local:
+            shown = "localhost" if host in ("127.0.0.1", "::1") else host
+            address = f"http://{shown}:{port}/launch?key={launch}"
+            announce(f"The studio is open at {address}")
+            announce("The address works once and on this machine only. Stop the studio with Ctrl+C.")
+            if browser:
+                webbrowser.open(address)
+        else:
+            announce(f"The studio listens on {host}, port {port}. Everybody signs in with a token.")
+            announce("Put a proxy with TLS in front of it: browsers send its cookies over TLS only.")
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            close_studio(studio)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "studio.example.org")]
+    [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def own_hosts(host: str, port: int, names: Sequence[str], *, local: bool) -> frozenset[str]:
+    """The values of the header `Host` that are the studio's own."""
+    own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host} if local else set()
+    own |= set() if local or host in ("0.0.0.0", "::") else {host}  # noqa: S104 - not an address to bind
+    found = {f"{name}:{port}" for name in own} | set(names)
+    return frozenset(name.lower() for name in found | (own if port == 80 else set()))
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 1 << 16:
+        raise SettingError("--port: give a number from 0 to 65535")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(512)
+        return listener
+    except socket.gaierror:
+        raise SettingError(f"--host {host}: there is no such address; give one of this machine") from None
+    except OSError as error:
+        raise OutputError(
+            f"the address {host}, port {port}, cannot be used ({error.strerror}); choose another with --port"
+        ) from None

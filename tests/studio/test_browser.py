@@ -1,0 +1,308 @@
+"""The studio in a real Chromium: from nothing to a release and its report, on a desk, on a phone, by keyboard alone.
+
+One journey runs by default. `UNDERSTUDY_PICTURES=1` makes it take the pictures of `docs/guide/studio.md`.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright", reason="the tests in a browser need playwright")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from understudy.ledger import Ledger
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+PICTURES = Path(__file__).parents[2] / "docs" / "guide" / "studio"
+DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+MOST_PAGES, MOST_CLICKS = 8, 20
+WAIT = 120_000  # milliseconds, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A spreadsheet of made-up patients."""
+    draw = random.Random(1)
+    path = tmp_path / "patients.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["patient_no", "age", "sex", "region", "smoker", "income"])
+        for number in range(1500):
+            age, sex = draw.randint(18, 95), draw.choice("FM")
+            region = draw.choice(["North", "South", "East", "West"])
+            smoker = draw.choices(["yes", "no", "?"], [20 + (sex == "M") * 15, 70, 5])[0]
+            income = int(draw.lognormvariate(10.2, 0.5))
+            rows.writerow([f"P{number:05}", age, sex, region, smoker, income])
+    return path
+
+
+@dataclass
+class Person:
+    """Somebody in front of the browser; counts clicks and pages, and looks for faults on every page."""
+
+    page: Page
+    shots: Callable[[str, Page], None]
+    clicks: int = 0
+    pages: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def click(self, selector: str) -> None:
+        self.page.locator(selector).first.click()
+        self.clicks += 1
+
+    def arrive(self, name: str) -> None:
+        """A page is there: note it, look at it, take its picture."""
+        self.pages.append(name)
+        self.look(name)
+
+    def look(self, name: str) -> None:
+        """Find what people with disabilities would stumble over, and anything wider than the screen."""
+        self.page.wait_for_load_state()
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate("axe.run({iframes: false})")
+        for fault in found["violations"]:
+            if fault["impact"] in ("serious", "critical"):
+                targets = [node["target"] for node in fault["nodes"][:3]]
+                self.faults.append(f"{name}: {fault['id']}: {targets}")
+        if (spill := self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")) > 0:
+            self.faults.append(f"{name}: {spill} pixels wider than the screen")
+        self.shots(name, self.page)
+
+
+def no_pictures(name: str, page: Page) -> None:
+    """Take no picture."""
+
+
+def take_pictures(name: str, page: Page) -> None:
+    """Take a picture for the guide; small, since it is part of the repository."""
+    if name in ("1-start", "2-table", "3-columns", "4-budget", "5-release", "6-result", "7-ledger"):
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}.png", caret="initial", scale="css", animations="allow")
+
+
+def open_page(browser: Browser, running: Any, size: dict[str, int]) -> tuple[BrowserContext, Page, list[str]]:
+    """Open the launch address; also returns what the page complains about."""
+    context = browser.new_context(viewport=size)  # type: ignore[arg-type]
+    context.set_default_timeout(WAIT)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: None if running.address in request.url else said.append(f"asked {request.url}"))
+    page.goto(f"{running.address}/launch?key={running.launch}")
+    return context, page, said
+
+
+def make_release(person: Person, table: Path) -> None:
+    """From nothing to a release and its report, by mouse."""
+    page = person.page
+    person.arrive("1-start")
+    page.set_input_files("#file", table)
+    person.clicks += 1
+    person.click("text=Use this file")
+    expect(page.locator("h1")).to_have_text("The table")
+    person.arrive("2-table")
+    person.click("button:has-text('Describe the columns')")
+    page.wait_for_selector("#accept")
+    person.arrive("3-columns")
+    person.click("#unit-row")
+    person.click("text=Accept all columns and continue")
+    page.wait_for_selector("#people")
+    page.fill("#people", "1500")
+    page.press("#people", "Tab")
+    page.wait_for_selector(".buys")
+    person.arrive("4-budget")
+    person.click("text=Continue to the release")
+    page.wait_for_selector(".spend")
+    person.arrive("5-release")
+    person.click("button.main")
+    page.wait_for_url("**/result")
+    person.arrive("6-result")
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("h1").first).to_be_visible()
+
+
+def ask(person: Person) -> None:
+    """Ask a question by clicks, and estimate a statistic."""
+    page = person.page
+    page.select_option("#add-column", "sex")
+    page.locator(".condition input[value=F]").check()
+    page.select_option("#add-column", "age")
+    page.locator(".condition input[name^=from]").fill("40")
+    person.click("button:has-text('Count')")
+    expect(page.locator("#answer .result")).to_contain_text("in the true table")
+    person.look("6-result")
+
+
+def test_from_nothing_to_a_release_and_its_report(chromium, serve, table):
+    """At most eight pages and twenty clicks; no page complains, asks another server, or has a serious fault."""
+    running = serve()
+    pictures = take_pictures if os.environ.get("UNDERSTUDY_PICTURES") else no_pictures
+    context, page, said = open_page(chromium, running, DESK)
+    person = Person(page, pictures)
+    make_release(person, table)
+    clicks, pages = person.clicks, len(person.pages)
+    ask(person)
+    with page.expect_download() as download:
+        page.click("text=The bundle for analysts")
+    assert download.value.suggested_filename == "patients bundle.zip"
+    page.click("text=Ledger")
+    expect(page.locator("h1")).to_have_text("The ledger")
+    page.click("text=Verify every entry")
+    expect(page.locator("[role=status]").first).to_have_text("Every entry is intact.")
+    person.look("7-ledger")
+    page.click("text=Projects")
+    expect(page.locator("#earlier")).to_be_visible()
+    person.look("start with earlier work")
+    page.click(".projects a")
+    page.wait_for_url("**/result")
+    page.goto(f"{page.url.rsplit('/', 1)[0]}/columns")
+    person.look("columns of a release that is made")
+    assert said == []
+    page.goto(f"{running.address}/nothing")
+    person.look("an error")
+    page.click("text=Sign out")
+    expect(page.locator("h1")).to_have_text("Sign in")
+    person.look("sign in")
+    context.close()
+    assert person.faults == []
+    assert pages <= MOST_PAGES
+    assert clicks <= MOST_CLICKS
+    print(f"{pages} pages, {clicks} clicks")
+    (spent,) = Ledger().reservations()
+    assert spent.state == "finished"
+
+
+@pytest.mark.slow
+def test_the_same_at_the_width_of_a_phone(chromium, serve, table):
+    context, page, said = open_page(chromium, serve(), PHONE)
+    person = Person(page, no_pictures)
+    make_release(person, table)
+    ask(person)
+    page.click("text=Ledger")
+    expect(page.locator("h1")).to_have_text("The ledger")
+    person.look("ledger")
+    context.close()
+    assert person.faults == []
+    assert said == []
+
+
+@pytest.mark.slow
+def test_the_same_with_the_keyboard_alone(chromium, serve, table):
+    """Tab, arrows, space, enter and typing; the path of the table instead of a dialog of the operating system."""
+    context, page, said = open_page(chromium, serve(), DESK)
+
+    def focus(selector: str) -> None:
+        wanted = page.locator(selector).first
+        wanted.wait_for()
+        for _ in range(80):
+            if wanted.evaluate("element => element === document.activeElement"):
+                return
+            page.keyboard.press("Tab")
+        pytest.fail(f"{selector} cannot be reached with Tab")
+
+    def press(selector: str, key: str = "Enter") -> None:
+        focus(selector)
+        page.keyboard.press(key)
+
+    press(".skip")
+    focus("#place")
+    page.keyboard.type(str(table))
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("The table")
+    press("button:has-text('Describe the columns')")
+    page.wait_for_selector("#accept")
+    press("[aria-label='Edit income']")
+    page.wait_for_selector("form.edit")
+    expect(page.locator("form.edit select[name=kind]")).to_be_focused()
+    focus("form.edit input[name=maximum]")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("-5")
+    page.keyboard.press("Tab")
+    expect(page.locator("form.edit .check")).to_contain_text("not below")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("500000")
+    press("text=Save income")
+    expect(page.locator("form.edit")).to_have_count(0)
+    press("#unit-row", "Space")
+    press("text=Accept all columns and continue")
+    page.wait_for_selector("#people")
+    focus("#people")
+    page.keyboard.type("1500")
+    page.keyboard.press("Tab")
+    page.wait_for_selector(".buys")
+    press("#step", "ArrowRight")
+    expect(page.locator("#epsilon")).to_have_value("1.5")
+    expect(page.locator("#step")).to_be_focused()
+    press("text=Continue to the release")
+    page.wait_for_selector(".spend")
+    press("button.main")
+    page.wait_for_url("**/result")
+    focus("#add-column")
+    page.keyboard.type("sex")
+    page.wait_for_selector(".condition")
+    press(".condition input[value=F]", "Space")
+    press("button:has-text('Count')")
+    expect(page.locator("#answer .result")).to_contain_text("in the true table")
+    context.close()
+    assert said == []
+
+
+@pytest.mark.slow
+def test_a_rehearsal_and_a_browser_that_is_closed(chromium, serve, table):
+    """A rehearsal spends nothing; the release goes on while no browser looks at it."""
+    running = serve()
+    context, page, _ = open_page(chromium, running, DESK)
+    person = Person(page, no_pictures)
+    page.set_input_files("#file", table)
+    page.click("text=Use this file")
+    page.click("button:has-text('Describe the columns')")
+    page.wait_for_selector("#accept")
+    page.check("#unit-row")
+    page.click("text=Accept all columns and continue")
+    page.fill("#people", "1500")
+    page.click("text=Or say how accurate it must be")
+    page.fill("#group", "100")
+    page.fill("#within", "20")
+    page.click("text=Find the epsilon")
+    page.wait_for_selector(".buys")
+    page.click("text=Rehearse on made-up rows")
+    page.wait_for_selector("text=Rehearsed")
+    person.look("rehearsed")
+    assert Ledger().reservations() == []
+    page.click("text=Continue to the release")
+    page.click("button.main")
+    page.wait_for_selector(".progress")
+    person.look("progress")
+    address, cookies = page.url, context.cookies()
+    context.close()
+    later = chromium.new_context()
+    later.add_cookies(cookies)  # type: ignore[arg-type]
+    page = later.new_page()
+    page.set_default_timeout(WAIT)
+    page.goto(address)
+    page.wait_for_url("**/result")
+    later.close()
+    assert person.faults == []

@@ -1,0 +1,409 @@
+"""The pages: from a table to the release, and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from understudy.ledger import Grant, Ledger
+from understudy.release import Release
+from understudy.run import run
+from understudy.studio import jobs, uploads
+from understudy.studio.guard import Session
+from understudy.studio.jobs import Job, read_job
+
+from .conftest import Browser, accept_now, choose_budget, draft_now, release_now, write_people
+
+
+def wait_for(browser: Browser, key: str, seconds: float = 120.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while (job := read_job(browser.studio.projects.get(key))) is None or job.active:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return job
+
+
+# -- the road from a table to a release --
+
+
+@pytest.mark.slow
+def test_from_a_table_to_a_bundle_with_real_jobs(custodian, studio, people):
+    """Upload, draft, accept, plan, release: every page answers, and the ledger records what the run file repeats."""
+    answer = custodian.upload("people.csv", people.read_bytes())
+    base = answer.headers["location"].removesuffix("/table")
+    key = base.split("/")[2]
+    page = custodian.get(f"{base}/table").text
+    assert "Only these names and the format were read" in page
+    assert "<li>region</li>" in page
+    assert custodian.send_form(f"{base}/draft", how="draft", name="people").status_code == 303
+    assert "Drafting the columns" in custodian.get(f"{base}/columns").text
+    assert wait_for(custodian, key).state == "done"
+    assert custodian.get(f"{base}/progress", headers={"hx-request": "true"}).headers["hx-redirect"] == f"{base}/columns"
+    page = custodian.get(f"{base}/columns").text
+    assert "For the custodian only" in page
+    project = studio.projects.get(key)
+    assert custodian.send_form(f"{base}/columns", version=str(project.version)).status_code == 400  # who is protected?
+    project = accept_now(custodian, project)
+    found = custodian.get(f"{base}/predict", params={"people": "400", "epsilon": "2", "by": "number"})
+    assert "What epsilon 2 buys" in found.text
+    assert "Recommended" in found.text
+    form = {"people": "400", "epsilon": "2", "mechanism": "independent", "version": str(project.version)}
+    assert custodian.send_form(f"{base}/budget", **form, next="release").headers["location"] == f"{base}/release"
+    page = custodian.get(f"{base}/release").text
+    assert "This spends epsilon 2, and cannot be taken back" in page
+    assert "tester; the ledger records this name" in page
+    assert Ledger().reservations() == []
+    custodian.send_form(f"{base}/release")
+    assert wait_for(custodian, key).state == "done"
+    (reserved,) = Ledger().reservations()
+    assert (reserved.dataset, reserved.state, float(reserved.budget.epsilon or 0)) == ("people", "finished", 2.0)
+    assert custodian.get(f"{base}/release").headers["location"] == f"{base}/result"
+    assert "the stand-in is ready" in custodian.get(f"{base}/result").text
+    project = studio.projects.get(key)
+    again = run(project.run_file, project.output)
+    assert again.status == "unchanged"
+    assert len(Ledger().reservations()) == 1
+
+
+def test_answers_and_estimates_are_those_of_the_release(released):
+    browser = Browser(released.studio, Session("custodian", "user:tester", "tester"))
+    base, release = f"/p/{released.project.id}", Release.load(released.project.release)
+    asked = {"condition": ["a:sex", "b:age"], "value-a": "F", "from-b": "30", "to-b": "50"}
+    page = browser.get(f"{base}/answer", params=asked).text
+    expected = release.answer({"sex": ["F"], "age": ("30", "50")})
+    assert f"{expected.value:.0f} rows" in page
+    shares = browser.get(f"{base}/answer", params=asked | {"share": "yes", "confidence": "90"}).text
+    assert "of all rows" in shares
+    assert "confidence 90 %" in shares
+    asked = {"first": "age", "other": "sex", "assume": "0.1"}
+    page = browser.get(f"{base}/infer", params=asked | {"statistic": "mean"}).text
+    lines = release.infer("mean(age) | sex", assume=0.1).lines
+    assert all(f"{line.estimate:.4g}" in page for line in lines)
+    assert "age ~ C(sex)" in browser.get(f"{base}/infer", params=asked | {"statistic": "regression"}).text
+
+
+@pytest.mark.parametrize(
+    ("page", "params", "words"),
+    [
+        ("answer", {}, "Add at least one condition"),
+        ("answer", {"condition": "a:sex"}, "choose at least one value"),
+        ("answer", {"condition": "a:age"}, "give at least one end"),
+        ("answer", {"condition": ["a:sex", "b:sex"], "value-a": "F", "value-b": "M"}, "two conditions"),
+        ("answer", {"condition": "a:sex", "value-a": "F", "confidence": "high"}, "give a number"),
+        ("answer", {"condition": "a:sex", "value-a": "F", "confidence": "200"}, "between 0 and 1"),
+        ("infer", {"statistic": "mode", "first": "age"}, "Choose a statistic"),
+        ("infer", {"statistic": "corr", "first": "age"}, "other column"),
+        ("infer", {"statistic": "mean", "first": "nobody"}, "no such column"),
+        ("condition", {"column": "nobody"}, "no such column"),
+    ],
+)
+def test_a_question_that_makes_no_sense(released, page, params, words):
+    browser = Browser(released.studio, Session("custodian", "user:tester", "tester"))
+    answer = browser.get(f"/p/{released.project.id}/{page}", params=params, headers={"hx-request": "true"})
+    assert answer.status_code == 400
+    assert words in answer.text
+
+
+# -- columns --
+
+
+def save(browser: Browser, project: Any, place: int, **form: str) -> Any:
+    fields = {"version": str(project.version), "empty": "yes", **form}
+    return browser.send_form(f"/p/{project.id}/columns/{place}", **fields)
+
+
+def test_a_column_is_checked_at_once_and_saved(custodian, studio, people):
+    project = draft_now(studio, people)
+    check = f"/p/{project.id}/columns/0/check"
+    wrong = custodian.send_form(check, kind="integer", minimum="90", maximum="10")
+    assert "not below" in wrong.text
+    assert "This fits" in custodian.send_form(check, kind="integer", minimum="0", maximum="120").text
+    assert save(custodian, project, 0, kind="integer", minimum="90", maximum="10").status_code == 400
+    assert studio.projects.get(project.id).version == project.version
+    form = {"kind": "integer", "minimum": "0", "maximum": "120", "bins": "12", "title": "Age in years"}
+    assert save(custodian, project, 0, **form, missing="-9 = refused").status_code == 303
+    project = studio.projects.get(project.id)
+    field = project.content()["fields"][0]
+    assert field["constraints"] == {"minimum": 0, "maximum": 120}
+    assert field["understudy"] == {"missing": {"-9": "refused"}, "bins": 12, "origin": "reviewed"}
+    assert save(custodian, project, 1, kind="ordinal", values="F = female\nM = male\n").status_code == 303
+    project = studio.projects.get(project.id)
+    assert project.content()["fields"][1]["categories"][0] == {"value": "F", "label": "female"}
+    levels = "- {name: half, groups: {north: [North], rest: [East, South]}}"
+    assert (
+        save(custodian, project, 2, kind="categorical", values="North\nEast\nSouth", levels=levels).status_code == 303
+    )
+    project = studio.projects.get(project.id)
+    assert save(custodian, project, 2, kind="drop").status_code == 303
+    assert studio.projects.get(project.id).schema().column("region").kind == "drop"
+
+
+def test_a_draft_that_is_edited_in_two_tabs(custodian, studio, people):
+    project = draft_now(studio, people)
+    assert save(custodian, project, 1, kind="drop").status_code == 303
+    second = save(custodian, project, 2, kind="drop")
+    assert second.status_code == 409
+    assert "changed in another tab" in second.text
+    assert "Nothing was spent" in second.text
+    kinds = [field.get("understudy", {}).get("kind") for field in studio.projects.get(project.id).content()["fields"]]
+    assert kinds == [None, "drop", None]
+    assert custodian.send_form(f"/p/{project.id}/columns", unit="row", version=str(project.version)).status_code == 409
+
+
+def test_rules_are_added_checked_and_removed(custodian, studio, tmp_path):
+    table = write_people(tmp_path / "stays.csv", start=["2024-01-03", "2024-02-05"], stop=["2024-03-01", "2024-04-01"])
+    project = draft_now(studio, table)
+    rules = f"/p/{project.id}/rules"
+    count = len(project.content()["understudy"].get("rules", []))
+    form = {"first": "age", "second": "age", "kind": "order", "version": str(project.version)}
+    assert custodian.send_form(rules, **form).status_code == 400
+    assert custodian.send_form(rules, **form | {"rule": "impossible: {nobody: 1}"}).status_code == 400
+    made = "impossible: {sex: [F], region: [North]}"
+    answer = custodian.send_form(rules, **form | {"rule": made})
+    assert answer.status_code == 303, answer.text
+    project = studio.projects.get(project.id)
+    assert len(project.content()["understudy"]["rules"]) == count + 1
+    assert "Never at once: sex is F" in custodian.get(f"/p/{project.id}/columns").text
+    custodian.send_form(rules, remove=str(count), version=str(project.version))
+    assert len(studio.projects.get(project.id).content()["understudy"].get("rules", [])) == count
+
+
+def test_everything_is_bought_instead_of_drafted(custodian, studio, people, monkeypatch):
+    project = studio.projects.begin(studio.projects.new_folder(), table=str(people), shown="people", name="people")
+    monkeypatch.setattr(jobs.Jobs, "start", lambda *_, **__: pytest.fail("no job reads rows"))
+    assert custodian.send_form(f"/p/{project.id}/draft", how="buy").status_code == 303
+    page = custodian.get(f"/p/{project.id}/columns").text
+    assert page.count("Found out with budget") == 3
+    assert "For the custodian only" not in page
+    project = accept_now(custodian, studio.projects.get(project.id))
+    assert [column.kind for column in project.schema().columns] == ["open"] * 3
+
+
+def test_a_schema_page_of_many_columns_can_be_searched(custodian, studio):
+    project = studio.projects.begin(studio.projects.new_folder(), table="/nowhere.csv", shown="wide", name="wide")
+    fields = [
+        {"name": f"q{number}", "type": "string", "categories": ["a", "b"], "understudy": {"status": "draft"}}
+        for number in range(500)
+    ]
+    project.write_content({"fields": fields, "understudy": {}})
+    assert custodian.get(f"/p/{project.id}/columns").text.count('<li id="c') == 500
+    found = custodian.get(f"/p/{project.id}/columns", params={"q": "Q49"}, headers={"hx-request": "true"}).text
+    assert found.count('<li id="c') == 11
+    assert "<html" not in found
+
+
+# -- what goes wrong --
+
+
+@pytest.mark.slow
+def test_a_table_that_vanishes(custodian, studio, tmp_path):
+    table = write_people(tmp_path / "gone.csv")
+    project = accept_now(custodian, draft_now(studio, table))
+    project = choose_budget(studio, project)
+    table.unlink()
+    page = custodian.get(f"/p/{project.id}/table")
+    assert page.status_code == 400
+    assert "What to do next" in page.text
+    custodian.send_form(f"/p/{project.id}/release")
+    assert wait_for(custodian, project.id).state == "failed"
+    page = custodian.get(f"/p/{project.id}/release").text
+    assert "Nothing was spent." in page
+    assert "Start again" in page
+    assert Ledger().total("gone").runs == 0
+
+
+def test_a_run_that_fails_after_spending_is_continued_at_no_cost(custodian, studio, people, monkeypatch):
+    project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
+    from understudy.mechanism.independent import Independent
+
+    def fail(self: Any, *_: Any, **__: Any) -> Any:
+        raise OSError(errno.EIO, "a row of Jane Doe")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Independent, "conclude", fail)
+        from understudy.errors import RunInterrupted
+
+        with pytest.raises(RunInterrupted):
+            release_now(studio, project)
+    jobs._write_job(project.folder, Job("release", "failed", time.time(), message="OSError at base.py:1"))
+    page = custodian.get(f"/p/{project.id}/release").text
+    assert "The budget is spent." in page
+    assert "Continue at no further cost" in page
+    assert "Jane" not in page
+    for change in (f"/p/{project.id}/columns", f"/p/{project.id}/budget", f"/p/{project.id}/draft"):
+        refused = custodian.send_form(change, unit="row", version=str(project.version), people="400", epsilon="1")
+        assert refused.status_code == 400
+        assert "cannot be changed" in refused.text
+    spent = Ledger().total("people").rho
+    release_now(studio, project)
+    assert Ledger().total("people").rho == spent
+    assert Ledger().total("people").runs == 1
+
+
+@pytest.mark.slow
+def test_a_release_beyond_the_grant_is_refused_before_a_row_is_read(custodian, studio, people):
+    Ledger().grant(Grant("people", epsilon=1.0))
+    project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
+    assert "of epsilon 1 is used" in custodian.get(f"/p/{project.id}/release").text
+    custodian.send_form(f"/p/{project.id}/release")
+    job = wait_for(custodian, project.id)
+    assert job.state == "failed"
+    assert "grant" in job.message
+    assert "Nothing was spent." in custodian.get(f"/p/{project.id}/release").text
+
+
+@pytest.mark.slow
+def test_cancelling_says_what_is_kept(custodian, studio, people):
+    project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
+    custodian.send_form(f"/p/{project.id}/release")
+    while (job := read_job(project)) is None or job.process is None:
+        time.sleep(0.02)
+    custodian.send_form(f"/p/{project.id}/cancel")
+    job = wait_for(custodian, project.id)
+    assert job.state in ("cancelled", "done")  # a quick machine may be done first
+    page = custodian.get(f"/p/{project.id}/release", follow_redirects=True).text
+    assert "What was spent" in page or "the stand-in is ready" in page
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_is_noticed(custodian, studio, people):
+    project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
+    custodian.send_form(f"/p/{project.id}/release")
+    while (job := read_job(project)) is None or job.process is None:
+        time.sleep(0.02)
+    os.kill(job.process, signal.SIGKILL)
+    job = wait_for(custodian, project.id)
+    assert job.state == "lost"
+    page = custodian.get(f"/p/{project.id}/release").text
+    assert "ended without a word" in page
+    assert re.search("Nothing was spent|budget is reserved|budget is spent", page)
+
+
+def test_a_second_job_of_a_project_is_refused(custodian, studio, people):
+    project = draft_now(studio, people)
+    me = Job("release", "running", time.time(), process=os.getpid(), created=jobs.psutil.Process().create_time())
+    jobs._write_job(project.folder, me)
+    with pytest.raises(jobs.InputError, match="worked on already"):
+        studio.jobs.start(project, "draft")
+    assert custodian.send_form(f"/p/{project.id}/columns", unit="row", version="1").status_code == 400
+
+
+def test_a_full_disk(custodian, studio, people, monkeypatch):
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(uploads.os, "write", full)
+        answer = custodian.upload("people.csv", people.read_bytes())
+    assert answer.status_code == 507
+    assert "the disk is full" in answer.text
+    assert "Make room" in answer.text
+    assert list(studio.projects.folder.iterdir()) == []
+
+
+def test_a_ledger_that_is_locked(custodian, studio, people, book, monkeypatch):
+    monkeypatch.setattr("understudy.ledger.database._WAIT_SECONDS", 0.1)
+    Ledger().add_dataset("people")
+    connection = sqlite3.connect(os.environ["UNDERSTUDY_LEDGER"], isolation_level=None)
+    connection.execute("pragma locking_mode = exclusive")
+    connection.execute("begin exclusive")
+    try:
+        answer = custodian.send_form("/ledger/grant", dataset="people", epsilon="1")
+        assert answer.status_code == 503
+        assert "locked" in answer.text
+        assert "End the other program" in answer.text
+    finally:
+        connection.close()
+
+
+def test_a_damaged_ledger_is_reported_by_verify(custodian):
+    Ledger().add_dataset("people")
+    assert "Every entry is intact" in custodian.send_form("/ledger/verify").text
+    with sqlite3.connect(os.environ["UNDERSTUDY_LEDGER"]) as connection:
+        connection.execute("update understudy_entries set dataset = 'others'")
+    connection.close()
+    answer = custodian.send_form("/ledger/verify")
+    assert "was altered" in answer.text
+    assert "Traceback" not in answer.text
+
+
+# -- places, budgets and grants that make no sense --
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "words"),
+    [
+        ("/begin", {"place": ""}, "No table was named"),
+        ("/begin", {"place": "/no/such/file.csv"}, "cannot be read"),
+        ("/ledger/grant", {"dataset": "people"}, "how much may be spent"),
+        ("/ledger/grant", {"dataset": "people", "epsilon": "-1"}, "positive"),
+        ("/ledger/grant", {"dataset": "a/b", "epsilon": "1"}, "letters, digits"),
+        ("/ledger/revoke", {"grant": "7"}, "not in the ledger"),
+        ("/ledger/token", {"role": "king", "name": "Ana"}, "unknown"),
+        ("/ledger/token", {"role": "analyst", "name": " "}, "whom the token is for"),
+    ],
+)
+def test_a_form_that_makes_no_sense(custodian, path, form, words):
+    answer = custodian.send_form(path, **form)
+    assert answer.status_code == 400
+    assert words in answer.text
+    assert "What to do next" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ({"people": "400", "epsilon": "0"}, "from 0.01 to 20"),
+        ({"people": "400", "epsilon": "x"}, "give a number"),
+        ({"people": "3", "epsilon": "1"}, "at least 10"),
+        ({"people": "", "epsilon": "1"}, "about how many people"),
+        ({"people": "400", "epsilon": "1", "mechanism": "magic"}, "choose one of the list"),
+    ],
+)
+def test_a_budget_that_makes_no_sense(custodian, studio, people, form, words):
+    project = accept_now(custodian, draft_now(studio, people))
+    answer = custodian.send_form(f"/p/{project.id}/budget", **form, version=str(project.version))
+    assert answer.status_code == 400
+    assert words in answer.text
+
+
+def test_the_run_file_is_one_of_the_command_line(released):
+    browser = Browser(released.studio, Session("custodian", "user:tester", "tester"))
+    content = yaml.safe_load(browser.get(f"/p/{released.project.id}/files/run.yaml").text)
+    assert content["budget"] == {"epsilon": 2.0, "delta": 1e-06}
+    assert content["schema"] == "schema.yaml"
+    assert Path(content["data"]).name == "people.csv"
+
+
+def test_another_release_of_the_same_table_begins_with_its_columns(released):
+    browser = Browser(released.studio, Session("custodian", "user:tester", "tester"))
+    answer = browser.send_form(f"/p/{released.project.id}/again")
+    key = answer.headers["location"].split("/")[2]
+    assert key != released.project.id
+    new = released.studio.projects.get(key)
+    assert json.dumps(new.content()) == json.dumps(released.project.content())
+    assert new.version != released.project.version or not new.release.exists()
+
+
+def test_grants_and_tokens_of_the_ledger_page(custodian):
+    assert custodian.send_form("/ledger/grant", dataset="people", epsilon="4", per="year").status_code == 303
+    page = custodian.get("/ledger").text
+    assert "epsilon 4 at delta 1e-06 in any 365 days" in page
+    (grant,) = Ledger().grants()
+    custodian.send_form("/ledger/revoke", grant=str(grant.number))
+    assert Ledger().grants()[0].revoked
+    page = custodian.send_form("/ledger/token", role="analyst", name="Ana").text
+    secret = re.search(r'class="secret">([^<]+)<', page)
+    assert secret is not None
+    assert secret[1] not in custodian.get("/ledger").text
+    assert [token.name for token in Ledger().tokens()] == ["Ana"]

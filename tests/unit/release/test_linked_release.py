@@ -1,0 +1,175 @@
+"""Rows of linked tables: references, keys, caps and orders hold by construction, whatever was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from understudy.accounting import Budget, Receipt
+from understudy.domain import Domain
+from understudy.errors import ReleaseError, SettingError
+from understudy.gate import PrivateTable
+from understudy.mechanism import make_mechanism
+from understudy.mechanism.linked import LinkedMechanism, check_inner
+from understudy.model.given import ConditionalDraws
+from understudy.model.graphical import GraphicalModel
+from understudy.release import Release
+from understudy.release.linked import LinkedRelease, _draw_within
+from understudy.release.release import open_release
+from understudy.schema.linked import LinkedSchema, VirtualTable
+from understudy.source.linked import LinkedRows
+from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
+
+
+def make(schema: LinkedSchema, tables: dict[str, Any], *, rho: float = 1.0, inner: str = "mst") -> LinkedRelease:
+    rows, budget = LinkedRows(tables, schema), Budget.of(rho=rho)
+    base = PrivateTable(rows.source(schema.virtual_tables[schema.root]), budget)
+
+    def view(virtual: VirtualTable) -> PrivateTable:
+        return base.over(rows.source(virtual), table=virtual.name)
+
+    fits = LinkedMechanism(make_mechanism(inner)).fit(view, schema, rho=base.remaining)
+    receipt = Receipt(budget, tuple(base.account.charges), base.neighbours)
+    return LinkedRelease.of(fits, schema, receipt, mechanism=inner, settings={})
+
+
+@pytest.fixture(scope="module")
+def release() -> LinkedRelease:
+    return make(clinic_schema(), clinic_rows(300))
+
+
+def check(schema: LinkedSchema, tables: dict[str, Any]) -> None:
+    """Check references, unique keys, caps and orders of three-level tables."""
+    patients, visits, diagnoses = (tables[name].to_pandas() for name in ("patients", "visits", "diagnoses"))
+    assert patients.patient_id.is_unique
+    assert visits.visit_id.is_unique
+    assert visits.patient_id.isin(patients.patient_id).all()
+    owner = visits.set_index("visit_id").patient_id
+    assert diagnoses.visit_id.isin(visits.visit_id).all()
+    assert (owner.reindex(diagnoses.visit_id).to_numpy() == diagnoses.patient_id.to_numpy()).all()
+    links = schema.links
+    assert visits.groupby("patient_id").size().max() <= links["visits"].max_children
+    assert diagnoses.groupby("visit_id").size().max() <= links["diagnoses"].max_children
+    if links["visits"].order:
+        assert (visits.groupby("patient_id").day.diff().dropna() >= 0).all()
+    steps = diagnoses.groupby("visit_id")["rank"].diff().dropna()
+    assert (steps > 0).all() if links["diagnoses"].strict else (steps >= 0).all()
+
+
+@pytest.mark.parametrize("rho", [1e-6, 1.0])
+@pytest.mark.parametrize("options", [{}, {"visits": 1, "diagnoses": 4}, {"order": "", "strict": False}])
+def test_rows_are_linked_ordered_and_within_the_caps(options: dict[str, Any], rho: float) -> None:
+    schema = clinic_schema(**options)
+    check(schema, make(schema, clinic_rows(60), rho=rho, inner="independent").sample(80, seed=3))
+
+
+def test_the_same_seed_gives_the_same_rows_also_from_a_file(release: LinkedRelease, tmp_path: Any) -> None:
+    check(release.schema, release.sample(seed=1))
+    release.save(tmp_path / "clinic.release")
+    again = open_release(tmp_path / "clinic.release")
+    assert isinstance(again, LinkedRelease)
+    for name, table in again.sample(seed=1).items():
+        assert table.equals(release.sample(seed=1)[name])
+    assert [charge.table for charge in again.receipt.charges] == [charge.table for charge in release.receipt.charges]
+    with pytest.raises(ReleaseError, match=r"LinkedRelease\.load"):
+        Release.load(tmp_path / "clinic.release")
+
+
+def test_charges_name_the_virtual_table(release: LinkedRelease) -> None:
+    tables = [charge.table for charge in release.receipt.charges]
+    assert list(dict.fromkeys(tables)) == list(release.schema.virtual_tables)
+    assert release.receipt.exact_rho <= release.receipt.budget.rho
+
+
+def test_numbers_of_children_and_wards_follow_the_true_tables() -> None:
+    """With a large budget, numbers of visits are as in the true tables, and wards stay the same."""
+    schema, tables = clinic_schema(), clinic_rows(1500)
+    made = make(schema, tables, rho=200.0, inner="mst").sample(1500, seed=1)
+
+    def shares(some: dict[str, Any]) -> tuple[np.ndarray, float]:
+        visits = some["visits"].to_pandas()
+        sizes = visits.groupby("patient_id").size().reindex(some["patients"]["patient_id"].to_pylist()).fillna(0)
+        counts = np.bincount(np.minimum(sizes.astype(int), 3), minlength=4) / len(sizes)
+        ordered = visits.sort_values(["patient_id", "day"], kind="stable")
+        same = ordered.ward == ordered.groupby("patient_id").ward.shift()
+        return counts, float(same[ordered.patient_id.duplicated()].mean())
+
+    (real, real_same), (drawn, drawn_same) = shares(tables), shares(made)
+    assert np.abs(real - drawn).sum() < 0.05
+    assert abs(real_same - drawn_same) < 0.1  # independent wards would agree in a third of the cases
+
+
+def test_no_children_at_all_are_empty_tables() -> None:
+    schema, tables = clinic_schema(), clinic_rows(40)
+    tables |= {name: tables[name].slice(0, 0) for name in ("visits", "diagnoses")}
+    made = make(schema, tables, rho=1e4).sample(40, seed=1)
+    assert made["visits"].num_rows < 5
+    assert made["visits"].column_names == ["visit_id", "patient_id", "day", "ward"]
+
+
+def test_dates_with_gaps_never_go_back() -> None:
+    package = clinic_package(visits=4)
+    fields = package["resources"][1]["schema"]["fields"]
+    fields[2] = {
+        "name": "day",
+        "type": "date",
+        "constraints": {"minimum": "2024-01-01", "maximum": "2024-12-31", "required": True},
+    }
+    fields[2]["understudy"] = {"bins": 366}
+    schema, tables = LinkedSchema.from_dict(package), clinic_rows(300)
+    days = pa.array(np.datetime64("2024-01-01") + 60 * np.asarray(tables["visits"]["day"]))
+    tables["visits"] = tables["visits"].set_column(2, "day", days)
+    made = make(schema, tables, rho=50.0).sample(300, seed=2)["visits"].to_pandas()
+    made["number"] = made.day.to_numpy().astype("datetime64[D]").astype(int)
+    gaps = made.groupby("patient_id").number.diff().dropna()
+    assert (gaps >= 0).all()
+    assert 20 < gaps.mean() < 120  # the true mean gap is about 90 days
+
+
+def test_a_strict_order_leaves_room_for_all_children() -> None:
+    rank = np.arange(6)
+    table = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
+    groups, rng = np.zeros(50, np.int64), np.random.default_rng(0)
+    drawn = _draw_within(groups, table, rank, np.full(50, 1), np.full(50, 3), rng)
+    assert set(drawn) == {1, 2, 3}  # the weight lies outside of the room: any place in it
+    inside = _draw_within(groups, np.ones((1, 6)), rank[::-1].copy(), np.full(50, 5), np.full(50, 5), rng)
+    assert set(inside) == {0}
+
+
+def test_columns_are_drawn_from_the_models_conditional_distribution() -> None:
+    domain = Domain({"x": 3, "y": 3, "z": 2})
+    rng = np.random.default_rng(1)
+    tables = {("x", "y"): np.log(rng.random((3, 3)) + 0.01), ("y", "z"): np.log(rng.random((3, 2)) + 0.01)}
+    model = GraphicalModel(domain, tables, total=1.0)
+    draws, known = ConditionalDraws(model, ["y", "z"]), {"x": np.repeat(np.arange(3), 20_000)}
+    for column, given, table in draws.steps:
+        known[column] = draws.draw(column, given, table, known, rng)
+    joint = model.project(("x", "y", "z")).reshape(3, 6)
+    found = np.array(
+        [np.bincount(known["y"][known["x"] == x] * 2 + known["z"][known["x"] == x], minlength=6) for x in range(3)]
+    )
+    assert np.abs(joint / joint.sum(axis=1, keepdims=True) - found / 20_000).max() < 0.01
+
+
+def test_mechanisms_without_a_graphical_model_are_refused() -> None:
+    with pytest.raises(SettingError, match="choose aim, mst"):
+        check_inner(make_mechanism("gem"))
+    with pytest.raises(SettingError, match="generator pgm"):
+        check_inner(make_mechanism("aim", generator="gum"))
+
+
+def test_a_release_with_missing_parts_is_refused(release: LinkedRelease, tmp_path: Any) -> None:
+    parts = {name: part for name, part in release.parts.items() if name != "next(visits)"}
+    replace(release, parts=parts).save(tmp_path / "less.release")
+    with pytest.raises(ReleaseError, match="parts are not those"):
+        LinkedRelease.load(tmp_path / "less.release")
+
+
+def test_the_text_forms_say_what_it_is(release: LinkedRelease) -> None:
+    assert repr(release).startswith("<LinkedRelease by mst: patients, visits, diagnoses;")
+    assert "patients, visits, diagnoses" in release._repr_html_()
+    assert any("only through their parent" in note for note in release.notes)

@@ -1,0 +1,172 @@
+"""Runs on linked tables: from files to a release and back to files, resumed, refused, and written with constraints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import understudy as us
+from understudy.cli import app
+from understudy.errors import InputError, RunInterrupted, SchemaError, SettingError
+from understudy.gate import PrivateTable
+from understudy.ledger import Ledger
+from understudy.release.linked import LinkedRelease
+from understudy.sink.linked import write_tables
+from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
+
+BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "mechanism": "independent"}
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    """A folder of tables as CSV and Parquet, and its package."""
+    folder = tmp_path / "clinic"
+    folder.mkdir()
+    for name, table in clinic_rows(50).items():
+        if name == "visits":
+            pq.write_table(table, folder / f"{name}.parquet")
+        else:
+            csv.write_csv(table, folder / f"{name}.csv")
+    clinic_schema().save(tmp_path / "clinic.yaml")
+    return folder
+
+
+def test_frames_by_name_and_a_folder_make_releases(clinic: Path) -> None:
+    made = us.synthesize(clinic_rows(50), clinic_schema(), **BUDGET)
+    assert isinstance(made, LinkedRelease)
+    assert made.receipt.neighbours.tables == (("patients", 1), ("visits", 3), ("diagnoses", 6))
+    assert "at most 3 of 'visits'" in made.receipt.text()
+    found = us.synthesize(clinic, clinic.parent / "clinic.yaml", **BUDGET)
+    assert list(found.sample(10, seed=1)) == ["patients", "visits", "diagnoses"]
+    (clinic / "visits.parquet").unlink()
+    with pytest.raises(InputError, match="give one file for table 'visits'"):
+        us.synthesize(clinic, clinic.parent / "clinic.yaml", **BUDGET)
+
+
+def test_the_ledger_is_charged_once_for_all_tables() -> None:
+    us.synthesize(clinic_rows(30), clinic_schema(), dataset="clinic", **BUDGET)
+    spent = Ledger().total("clinic")
+    assert (spent.runs, spent.epsilon) == (1, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"quality": "5%"}, "quality: not possible with linked tables"),
+        ({"public": "people.csv"}, "public: not possible"),
+        ({"query": "select 1"}, "query: not possible"),
+        ({"mechanism": "gem"}, "need a graphical model"),
+    ],
+)
+def test_what_is_not_possible_is_refused_before_anything_is_spent(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        us.synthesize(clinic_rows(5), clinic_schema(), dataset="refused", **BUDGET | change)
+    assert Ledger().total("refused").runs == 0
+
+
+def test_bad_tables_are_refused_before_anything_is_spent() -> None:
+    tables = clinic_rows(5)
+    with pytest.raises(SchemaError, match=r"table 'visits'.*ward"):
+        us.synthesize(
+            tables | {"visits": tables["visits"].drop_columns(["ward"])}, clinic_schema(), dataset="bad", **BUDGET
+        )
+    with pytest.raises(InputError, match="data package"):
+        us.synthesize(tables, clinic_schema().tables["visits"], dataset="bad", **BUDGET)
+    place = "postgresql://host/db?table=visits"
+    with pytest.raises(SettingError, match="must not leave PostgreSQL"):
+        us.synthesize(tables | {"visits": place}, clinic_schema(), dataset="bad", **BUDGET)
+    assert Ledger().total("bad").runs == 0
+
+
+def test_an_interrupted_run_is_continued_and_counted_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tables, measure = clinic_rows(40), PrivateTable.measure
+    calls = []
+
+    def fail(self: Any, *given: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("the power failed")
+        return measure(self, *given, **options)
+
+    monkeypatch.setattr(PrivateTable, "measure", fail)
+    with pytest.raises(RunInterrupted, match="resume"):
+        us.synthesize(tables, clinic_schema(), dataset="again", **BUDGET)
+    run = Ledger().reservations("again")[0].run
+    with pytest.raises(RunInterrupted, match="nothing was measured about"):
+        us.resume(run)
+    made = us.resume(run, data=tables, output=tmp_path / "again.release")
+    assert isinstance(made, LinkedRelease)
+    assert Ledger().total("again").runs == 1
+    without = us.resume(run)  # all answers are recorded now: the tables are not needed
+    for name, part in made.parts.items():
+        for one, other in zip(part.measurements, without.parts[name].measurements, strict=True):
+            assert (one.values == other.values).all()
+
+
+def test_the_command_line_leads_from_files_to_files(clinic: Path, tmp_path: Path) -> None:
+    release, rows = tmp_path / "clinic.release", tmp_path / "rows"
+
+    def call(*arguments: Any, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    budget = ["--epsilon", "1", "--delta", "1e-6", "-m", "independent", "-o", release, "-s", tmp_path / "clinic.yaml"]
+    assert "epsilon = 1" in call("synthesize", "--tables", clinic, *budget)
+    assert "diagnoses: 2 columns, at most 2 for each row of visits" in call("inspect", release)
+    assert "of visits" in call("sample", release, "-o", rows, "--seed", 1, "-n", 20)
+    assert sorted(file.name for file in rows.iterdir()) == [
+        "datapackage.json",
+        "diagnoses.csv",
+        "patients.csv",
+        "visits.csv",
+    ]
+    again = us.synthesize(rows, rows / "datapackage.json", **BUDGET)  # the output is an input
+    assert list(again.schema.tables) == ["patients", "visits", "diagnoses"]
+    call("sample", release, "-o", rows, code=8)
+    call("sample", release, "-o", "-", code=3)
+
+
+def test_tables_are_named_one_by_one(clinic: Path, tmp_path: Path) -> None:
+    files = [f"{name}={clinic / name}.{'parquet' if name == 'visits' else 'csv'}" for name in clinic_schema().tables]
+    options = [part for file in files for part in ("--tables", file)]
+    budget = [
+        "--rho",
+        "0.1",
+        "-m",
+        "independent",
+        "-o",
+        str(tmp_path / "c.release"),
+        "-s",
+        str(tmp_path / "clinic.yaml"),
+    ]
+    result = CliRunner().invoke(app, ["synthesize", *options, *budget])
+    assert result.exit_code == 0, result.output
+    for wrong in (["--tables", "a", "--tables", "b"], [], ["x.csv", "--tables", "a"]):
+        assert CliRunner().invoke(app, ["synthesize", *wrong, *budget]).exit_code == 3
+
+
+def test_a_database_file_has_the_keys_as_constraints(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    schema = clinic_schema()
+    tables = us.synthesize(clinic_rows(30), schema, **BUDGET).sample(20, seed=1)
+    write_tables(tables, schema, tmp_path / "clinic.duckdb")
+    with duckdb.connect(str(tmp_path / "clinic.duckdb")) as connection:
+        assert connection.sql("select count(*) from patients").fetchall() == [(20,)]
+        with pytest.raises(duckdb.ConstraintException):
+            connection.execute("insert into visits select 10000, 10000, day, ward from visits limit 1")
+
+
+def test_a_package_may_name_its_files(tmp_path: Path) -> None:
+    package = clinic_package()
+    for resource, table in zip(package["resources"], clinic_rows(20).values(), strict=True):
+        resource["path"] = f"raw-{resource['name']}.csv"
+        csv.write_csv(table, tmp_path / resource["path"])
+    from understudy.schema.linked import LinkedSchema
+
+    assert us.synthesize(tmp_path, LinkedSchema.from_dict(package), **BUDGET).schema.paths["visits"] == "raw-visits.csv"
