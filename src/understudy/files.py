@@ -127,7 +127,8 @@ def could_not_write(what: object, error: OSError) -> OutputError:
     rows.csv could not be written (No space left on device); make room there, or choose another place
     """
     is_full = error.errno in FULL_DISK
-    remedy = "make room there, or choose another place" if is_full else "check that the folder is yours to write to"
+    remedy = "check that the folder exists and is yours to write to"
+    remedy = "make room there, or choose another place" if is_full else remedy
     return OutputError(f"{what} could not be written ({describe_os_error(error)}); {remedy}")
 
 

@@ -30,7 +30,7 @@ def test_a_page_that_cannot_be_written_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOSPC, "make room there"), (errno.EACCES, "check that the folder is yours")]
+    ("number", "remedy"), [(errno.ENOSPC, "make room there"), (errno.EACCES, "check that the folder exists")]
 )
 def test_what_could_not_be_written_names_the_remedy(number, remedy):
     words = str(files.could_not_write("rows.csv", OSError(number, "a library's words, which may quote a cell")))
