@@ -32,31 +32,34 @@ from understudy.gate import PrivateTable
 from understudy.mechanism.registry import mechanism_classes
 from understudy.testing.audit import Audit, judge
 from understudy.testing.pairs import Bench, Setup, Workers, choose_pair, worst_pairs
+from understudy.testing.replay import Inspection, inspect_runs
 
 HERE = Path(__file__).parent
 CODE = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(us.__file__).parent.rglob("*.py"))))
 KEPT = HERE / ".audit" / CODE.hexdigest()[:12]
-FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "learned", "epsilon_gaussian",
-          "epsilon", "claim_auc", "auc_low", "verdict", "cpu")  # fmt: skip
+FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "total", "learned",
+          "epsilon_gaussian", "epsilon", "claim_auc", "auc_low", "differed", "verdict", "cpu")  # fmt: skip
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
-HALVED = ", noise halved"
+HALVED, AGAIN = ", noise halved", ", second series"
 BATCH = 50
 
 
 class Progress:
     """The pairs of one line of the table that were run so far, kept in a file."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, tables: str = "") -> None:
         self.label, self.path = label, KEPT / f"{label}.npz"
         self.seen, self.cpu = np.empty((0, 2, 0)), 0.0
         if self.path.exists():
             with np.load(self.path) as kept:
                 self.seen, self.cpu, self.divergence = kept["seen"], float(kept["cpu"]), float(kept["divergence"])
                 setup = Setup(**json.loads(str(kept["setup"])))
+                self.inspection = Inspection(**json.loads(str(kept["inspection"])))
             pair = next(one for one in worst_pairs(Budget.of(**setup.budget)) if one.name == setup.pair)
             self.bench = Bench(setup, pair)
         else:
-            self.bench, self.divergence = choose_pair(Setup(label.removesuffix(HALVED)))
+            self.bench, self.divergence = choose_pair(Setup(label.partition(",")[0], pair=tables))
+            self.inspection = inspect_runs(self.bench)
 
     def run(self, pairs: int, seconds: float, jobs: int) -> None:
         """Run pairs until there are so many, or for so long."""
@@ -68,12 +71,13 @@ class Progress:
                     break
         self.seen, self.cpu = np.concatenate(found), self.cpu + sum(os.times()[:4]) - cpu
         KEPT.mkdir(parents=True, exist_ok=True)
-        setup = json.dumps(asdict(self.bench.setup))
-        np.savez(self.path, seen=self.seen, cpu=self.cpu, divergence=self.divergence, setup=setup)
+        told = {"setup": asdict(self.bench.setup), "inspection": asdict(self.inspection)}
+        written = {name: json.dumps(value) for name, value in told.items()}
+        np.savez(self.path, seen=self.seen, cpu=self.cpu, divergence=self.divergence, **written)
 
     def judge(self) -> Audit:
         """The result so far."""
-        return judge(self.bench, self.seen, self.divergence)
+        return judge(self.bench, self.seen, self.divergence, inspection=self.inspection)
 
 
 @contextmanager
@@ -85,13 +89,15 @@ def half_the_noise() -> Iterator[None]:
 
 
 def line(label: str, found: Audit, cpu: float) -> dict[str, str]:
-    exact, model, rows, learned = found.findings
+    exact, model, rows, total, learned = found.findings
     numbers = {
         "theory": found.theory_mu, "mu": exact.mu, "error": exact.mu_error, "low": exact.mu_low, "model": model.mu,
-        "rows": rows.mu, "learned": learned.mu, "epsilon_gaussian": exact.epsilon_low_gaussian,
+        "rows": rows.mu, "total": total.mu, "learned": learned.mu, "epsilon_gaussian": exact.epsilon_low_gaussian,
         "epsilon": exact.epsilon_low, "claim_auc": found.claim.auc, "auc_low": exact.auc_low(0.05),
     }  # fmt: skip
     told = {"name": label, "tables": found.setup.pair, "pairs": str(found.pairs), "verdict": found.verdict}
+    if found.inspection is not None:
+        told["differed"] = f"{found.inspection.differed} of {found.inspection.runs}"
     return told | {key: f"{value:.3f}" for key, value in numbers.items()} | {"cpu": f"{cpu:.0f}"}
 
 
@@ -112,8 +118,12 @@ def main() -> None:
     parser.add_argument("mechanisms", nargs="*")
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument(
+        "--tables", default="", help="the pair of tables; by default the one on which answers differ most"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--halved", action="store_true", help="halve the noise")
+    parser.add_argument("--again", action="store_true", help="a second series, on a line of its own")
     parser.add_argument("--table", action="store_true", help="write the table of what is kept, and run nothing")
     given = parser.parse_args()
     start = time.monotonic()
@@ -122,7 +132,7 @@ def main() -> None:
         if left <= 0:
             break
         with half_the_noise() if given.halved else nullcontext():
-            progress = Progress(name + HALVED * given.halved)
+            progress = Progress(name + HALVED * given.halved + AGAIN * given.again, given.tables)
             if len(progress.seen) < given.pairs:
                 progress.run(given.pairs, left, 1 if given.halved else given.jobs)
             print(progress.judge().text(), f"\n  {progress.cpu:.0f} processor seconds", flush=True)

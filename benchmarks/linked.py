@@ -178,7 +178,7 @@ def extra(name: str, frames: dict[str, Any], codes: dict[str, TableCodes], schem
         pairs = married.groupby("household").sex.agg(["size", "nunique"])
         couples = pairs.index[(pairs["size"] == 2) & (pairs["nunique"] == 2)]  # exactly two married, of different sex
         both = married[married.household.isin(couples)].pivot_table(index="household", columns="sex", values="age")
-        both = both.astype(float).dropna()
+        both = both[["female", "male"]].astype(float).dropna()
         return {
             "couples": len(both) / len(frames["households"]),
             "spouses' r": float(np.corrcoef(both.iloc[:, 0], both.iloc[:, 1])[0, 1]) if len(both) > 2 else np.nan,

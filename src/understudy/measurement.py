@@ -1,7 +1,8 @@
 """Measurements: noisy marginals, which are all that is ever learned from the rows, and their algebra.
 
 `Measurement` is the value. `weighted_mean`, `combine` and `noisy_total` are the only places where measurements are
-averaged. `Query` and its implementations describe measurements that do not answer a table's cells themselves.
+averaged. `Query` and its implementations describe measurements that do not answer a table's cells themselves;
+`Critic` is the network of a question about gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import InputError
+from understudy.errors import InputError, SettingError
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,3 +333,52 @@ class PermutedQuery:
         cells = np.empty(len(self.places))
         cells[self.places] = vector
         return self.query @ cells
+
+
+# A network whose gradient is asked for.
+
+
+SLOPE = 0.01
+"""The slope of the leaky ReLU below zero."""
+
+_LARGEST_WEIGHT = 1e6  # keeps every intermediate value finite
+_LARGEST_CRITIC = 1 << 24  # weights of a critic: an answer of 128 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class Critic:
+    """A network with one hidden layer that scores rows; its weights are public.
+
+    Attributes:
+        lines: for each code of each column, column after column, its weights (codes x H).
+        bias: the bias of the hidden layer (H).
+        output: the weights of the output (H).
+    """
+
+    lines: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    output: NDArray[np.float32]
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.float32], ...]:
+        """All weights."""
+        return self.lines, self.bias, self.output
+
+    def check(self, domain: Domain) -> None:
+        """Check sizes and values.
+
+        Raises:
+            SettingError: naming what is wrong; nothing was spent.
+        """
+        width = len(self.bias)
+        if self.lines.shape != (sum(domain.values()), width) or self.output.shape != (width,) or not width:
+            raise SettingError("critic: give weights for each code of each column, and a bias and an output as wide")
+        if sum(array.size for array in self.arrays) > _LARGEST_CRITIC:
+            raise SettingError(f"critic: it has more than {_LARGEST_CRITIC} weights; use fewer hidden units")
+        if not all((np.abs(array) <= _LARGEST_WEIGHT).all() for array in self.arrays):  # false for NaN
+            raise SettingError(f"critic: every weight must be finite and at most {_LARGEST_WEIGHT:g}")
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the weights."""
+        return hashlib.sha256(b"".join(array.astype("<f4").tobytes() for array in self.arrays)).hexdigest()

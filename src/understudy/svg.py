@@ -345,8 +345,8 @@ def tradeoff(title: str, curves: Sequence[Curve], *, most: tuple[float, float] =
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
         x, y = left + part * size, top + (1 - part) * size
         marks += [_line(left, y, left + size, y, "rule"), _line(x, top, x, top + size, "rule")]
-        marks.append(_text(left - 6, y + 4, percent(part * most[1]), "end", "value"))
-        marks.append(_text(x, top + size + 15, percent(part * most[0]), "middle", "value"))
+        marks.append(_text(left - 6, y + 4, f"{100 * part * most[1]:.3g} %", "end", "value"))
+        marks.append(_text(x, top + size + 15, f"{100 * part * most[0]:.3g} %", "middle", "value"))
     for curve in curves:
         points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if x <= most[0] and y <= most[1]]
         drawn = " ".join(f"{_n(left + size * x / most[0])},{_n(top + size * (1 - y / most[1]))}" for x, y in points)

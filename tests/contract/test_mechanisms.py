@@ -30,7 +30,7 @@ def instance(name, check):
     """A mechanism with settings under which it can run on the contract's tables."""
     if name == "nist-mst":  # its marginals come from a public table, or are given
         return NistMST(cliques=() if check == "check_extremes" else (("a", "b"), ("b", "c")))
-    if name in ("gem", "rap"):
+    if name in ("dp-wgan", "gem", "rap"):
         return MECHANISMS[name](rounds=1)
     return MECHANISMS[name]()
 

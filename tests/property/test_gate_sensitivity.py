@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from understudy.accounting import Budget
 from understudy.accounting.neighbours import Neighbours
+from understudy.domain import Domain
 from understudy.gate import PrivateTable
+from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.gate.selection import indif
-from understudy.measurement import KroneckerQuery
+from understudy.measurement import Critic, KroneckerQuery
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 2, "c": 4}
@@ -171,3 +173,14 @@ def _log_weights(rows, k, replace_one, against, weights, offsets):
         given_weights, given_offsets = (dict(zip(PAIRS, v, strict=True)) for v in (weights, offsets))
         table.select(PAIRS, against=against, rho=0.5, weights=given_weights, offsets=given_offsets)
     return seen["logs"], Fraction(table.account.charges[0].scale)
+
+
+@given(neighbours(), st.integers(0, 2**31), st.floats(1e-3, 1e3))
+def test_gradients_move_by_their_sensitivity_at_most(pair, seed, clip):
+    k, replace_one, first, second = pair
+    relation, rng, domain = Neighbours("unit", k, replace_one), np.random.default_rng(seed), Domain(SIZES)
+    shapes = (sum(SIZES.values()), 3), (3,), (3,)
+    critic = Critic(*(rng.normal(0, rng.choice([0.01, 1.0]), shape).astype(np.float32) for shape in shapes))
+    sums = [sum_gradients(critic, clip, domain, {}, CodedSource(SIZES, rows).codes()) for rows in (first, second)]
+    change = sums[0] - sums[1]
+    assert sum(int(v) ** 2 for v in change) <= relation.query_l2_squared(UNIT**2, negative=True)

@@ -19,7 +19,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.errors import SettingError
 
-What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+What = Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
 DISCOVERIES: tuple[What, ...] = ("type", "bounds", "bins", "values")
 """The charges that discovery makes, before the mechanism begins."""
 
@@ -43,7 +43,7 @@ class Charge:
         threshold: for values, the smallest noisy count with which a value is published.
         candidates: for a selection, the number of candidates and the SHA-256 of their list. (A spanning tree of 300
             columns selects 299 times among up to 44,850 pairs; their names would be most of the release.)
-        query: the SHA-256 of the query matrix; None if the cells themselves were counted.
+        query: the SHA-256 of the query matrix, or of the critic and the clip; None if cells were counted.
         table: the virtual table that was counted, where several tables are linked; else None.
     """
 

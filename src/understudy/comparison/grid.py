@@ -25,6 +25,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import psutil
 import pyarrow as pa
 
@@ -55,6 +56,10 @@ DONE = "done"
 KEPT = ("model", "norm", "share", "part", "error", "error rate", "setting")
 """Kinds of parts that are kept beside a score; other kinds have a part for each marginal, column or group."""
 
+SUBSAMPLE = "subsample"
+"""The name of a reference that is no mechanism: a random part of the real rows (the baseline of the MGD paper)."""
+
+_NOT_PRIVATE = " (real rows, not private)"
 _LOOK, _TELL = 0.05, 0.5  # seconds between two looks at the workers, and between two reports of progress
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
@@ -103,6 +108,7 @@ class Study:
         metrics: the metrics.
         settings: settings by metric.
         runs: how often each mechanism runs in each case.
+        runs_of: by label, the number of runs of mechanisms that run less often.
         sets: how many synthetic tables each release gives; scores are averaged over them.
         seed: for synthetic rows and metrics. Noise is never seeded.
         public: whether the custodian declares all tables public.
@@ -118,6 +124,7 @@ class Study:
     metrics: tuple[str, ...] = ("workload_error",)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     runs: int = 1
+    runs_of: Mapping[str, int] = field(default_factory=dict)
     sets: int = 1
     seed: int = 0
     public: bool = False
@@ -132,7 +139,9 @@ class Study:
         """
         for text in self.mechanisms.values():
             name, paper, given = parse_mechanism(text)
-            if name != AUTO or paper or given:
+            if name == SUBSAMPLE:
+                self._check_subsample(paper, given)
+            elif name != AUTO or paper or given:
                 make_mechanism(name, paper=paper, **given)
         for name in choose_metrics(list(self.metrics), self.settings):
             read_settings(get_metric(name), self.settings.get(name, {}))
@@ -145,6 +154,26 @@ class Study:
                     Workload.parse(workload, table.schema.domain)
         as_whole("runs", self.runs, least=1)
         as_whole("sets", self.sets, least=1)
+        for label, runs in self.runs_of.items():
+            if label not in self.mechanisms:
+                known = ", ".join(self.mechanisms)
+                raise SettingError(f"runs_of: {label!r} is no mechanism of the study; it has {known}")
+            as_whole(f"runs_of.{label}", runs, least=1)
+
+    def _check_subsample(self, paper: bool, given: Mapping[str, Any]) -> None:
+        """Refuse real rows where they are private, and settings that they do not have."""
+        if not self.public:
+            raise SettingError(
+                f"mechanisms: {SUBSAMPLE} copies real rows, so it is possible only with tables that you declare public "
+                "(--public); leave it out"
+            )
+        if paper or set(given) - {"share"}:
+            raise SettingError(f"mechanisms: {SUBSAMPLE} has one setting, as in {SUBSAMPLE}:share=0.1")
+        share = given.get("share", _SHARE)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise SettingError(f"mechanisms: the share of {SUBSAMPLE} must be above 0 and at most 1")
+        if any(table.schema.open for table in self.tables.values()):
+            raise SettingError(f"mechanisms: {SUBSAMPLE} needs a declared schema; leave it out, or declare all columns")
 
     def cells(self) -> list[Cell]:
         """Every run: the first of each case before the second of any, so that an early look shows the whole grid."""
@@ -152,7 +181,8 @@ class Study:
             Cell(name, workload, mechanism, epsilon, run)
             for run, (name, table) in product(range(self.runs), self.tables.items())
             for workload in table.workloads or self.workloads
-            for epsilon, mechanism in product(self.epsilons, self.mechanisms.values())
+            for epsilon, (label, mechanism) in product(self.epsilons, self.mechanisms.items())
+            if run < self.runs_of.get(label, self.runs)
         ]
 
     def spec(self, cell: Cell, data: Any = None) -> RunSpec:
@@ -204,8 +234,8 @@ def parse_mechanism(text: str) -> tuple[str, bool, dict[str, Any]]:
     return name, paper, {setting: read_yaml(value) for setting, _, value in (part.partition("=") for part in given)}
 
 
-_STUDY = ("tables", "mechanisms", "epsilons", "delta", "workloads", "metrics", "settings", "runs", "sets", "seed",
-          "public", "seconds", "memory_mib")  # fmt: skip
+_STUDY = ("tables", "mechanisms", "epsilons", "delta", "workloads", "metrics", "settings", "runs", "runs_of", "sets",
+          "seed", "public", "seconds", "memory_mib")  # fmt: skip
 
 
 def load_study(path: Path, folder: Path | None = None) -> Study:
@@ -220,6 +250,7 @@ def load_study(path: Path, folder: Path | None = None) -> Study:
     workloads: [all-3way]
     metrics: [workload_error]
     runs: 5
+    runs_of: {"aim:max_mib=4": 1}                              # a slow mechanism runs less often
     ```
 
     Args:
@@ -292,10 +323,19 @@ def make_study(**given: Any) -> Study:
             raise SettingError(f"{name} must be a positive number")
     if "public" in said:
         as_flag("public", said["public"])
-    labels = {str(label): str(text) for label, text in mechanisms.items()}
+    labels = {_label(str(label), str(text)): str(text) for label, text in mechanisms.items()}
+    if "runs_of" in said:
+        fewer = as_mapping("runs_of", said["runs_of"], example="{rap: 1}")
+        said["runs_of"] = {str(label): runs for label, runs in fewer.items()}
     if not labels or not said.get("tables"):
         raise SettingError("a comparison needs at least one table and one mechanism")
     return Study(**said | {"mechanisms": labels})
+
+
+def _label(label: str, text: str) -> str:
+    """The label of a mechanism; that of real rows says what they are."""
+    real = parse_mechanism(text)[0] == SUBSAMPLE and not label.endswith(_NOT_PRIVATE)
+    return label + _NOT_PRIVATE * real
 
 
 def _json(content: Any) -> bytes:
@@ -341,7 +381,8 @@ def compare(
             rows are brought into memory. Arguments given beside a study win over it.
         schema: what is public about the columns, or the path of its file; not with a study.
         mechanisms: names, with settings as in ``"aim:max_mib=4"`` and ``"mst:paper"`` for the published variant; or a
-            mapping from labels to these. Labels of a study choose among its mechanisms. By default "auto".
+            mapping from labels to these. Labels of a study choose among its mechanisms. By default "auto". On a public
+            table also "subsample:share=0.1", a random part of the real rows, to compare with.
         epsilons: the budgets; 1 by default.
         delta: beside every epsilon; 1e-9 by default.
         workload: which marginals matter, "all-3way" by default. Mechanisms that take a workload are told it.
@@ -388,6 +429,8 @@ def compare(
         known = {name: getattr(study, name) for name in _STUDY}
         if mechanisms is not None and not isinstance(mechanisms, Mapping):
             said["mechanisms"] = {name: study.mechanisms.get(name, name) for name in as_names("mechanisms", mechanisms)}
+        if mechanisms is not None:
+            said["runs_of"] = {label: n for label, n in study.runs_of.items() if label in said["mechanisms"]}
         study = make_study(**known | {name: value for name, value in said.items() if value is not None} | chosen)
     else:
         if schema is None:
@@ -926,11 +969,11 @@ def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """Run and score a cell; an error is its outcome, in words that hold nothing of the rows."""
     _forget_peak()
     score, begun = said["score"], time.process_time()
+    seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
-        release = make_uncharged(RunSpec(data=table.frame, schema=table.schema, **said["run"]))
-        schema, real = release.schema, table.real(release.schema)
-        seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
-        made = [Rows.of(release.sample(seed=seed), schema, what="synthetic table") for seed in seeds]
+        schema, frames = _make_rows(table, said["run"], seeds)
+        made = [Rows.of(frame, schema, what="synthetic table") for frame in frames]
+        real = table.real(schema)
     except Exception as error:
         return {"outcome": f"failed: {_words(error)}", "seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
     spent = {"seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
@@ -946,6 +989,28 @@ def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
         scores.append({"metric": name, "part": "", "value": found.value, "better": found.better})
         scores += [{"metric": name, "part": p.name, "value": p.value, "better": found.better} for p in parts]
     return {"outcome": DONE, "scores": scores, "scoring_seconds": time.process_time() - scored, **spent}
+
+
+def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int]) -> tuple[Schema, list[Any]]:
+    """The synthetic tables of a run, and the schema that describes them."""
+    if run["mechanism"] == SUBSAMPLE:
+        share = float(run["settings"].get("share", _SHARE))
+        return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
+    release = make_uncharged(RunSpec(data=table.frame, schema=table.schema, **run))
+    return release.schema, [release.sample(seed=seed) for seed in seeds]
+
+
+_SHARE = 0.1  # of the rows that `subsample` takes, unless it is given another
+
+
+def _subsample(frame: pa.Table, share: float, seed: int) -> pa.Table:
+    """A random part of the rows, repeated to the length of the table, so that counts can be compared.
+
+    **Privacy.** Real rows: `Study.check` has refused it unless the table is declared public.
+    """
+    rows = frame.num_rows
+    picked = np.random.default_rng(seed).permutation(rows)[: max(1, round(share * rows))]
+    return frame.take(np.resize(picked, rows)) if rows else frame
 
 
 def _seed(parts: Sequence[int]) -> int:

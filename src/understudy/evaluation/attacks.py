@@ -276,7 +276,7 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     schema = schema if schema.rows is None else replace(schema, rows=table.num_rows)
     mechanism = make_mechanism(release.mechanism, **dict(release.settings)).prepare(schema)
     budget, source = receipt.budget, open_source(table, schema)
-    aside = budget.cost(c for c in receipt.charges if c.what not in ("measure", "select", "dependence"))
+    aside = budget.cost(c for c in receipt.charges if c.what not in ("measure", "select", "dependence", "gradient"))
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
         stated = replace(budget, proof="zcdp")
@@ -409,6 +409,7 @@ def score_rows(made: Codes, sizes: Mapping[str, int], targets: Codes, reference:
 def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.float64]:
     """The log odds of boosted trees that tell synthetic rows from the population's (DOMIAS)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits
 
     def stack(codes: Codes) -> NDArray[np.float64]:
         return np.stack([codes[name] for name in made], axis=1).astype(np.float64)
@@ -417,7 +418,8 @@ def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.f
     drawn = stack(made)[np.random.default_rng(0).permutation(len(next(iter(made.values()))))[: len(known)]]
     labels = np.repeat([1, 0], [len(drawn), len(known)])
     trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
-    found: NDArray[np.float64] = trees.fit(np.concatenate([drawn, known]), labels).decision_function(stack(targets))
+    with threadpool_limits(1):  # on a busy machine, threads that wait for each other take twenty times the time
+        found: NDArray[np.float64] = trees.fit(np.concatenate([drawn, known]), labels).decision_function(stack(targets))
     return found
 
 

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole
 from understudy.errors import InputError, OutputError, SettingError
+from understudy.evaluation.linked import evaluate_linked
 from understudy.files import write_text
 from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
 from understudy.schema.custodian import mark_path
 from understudy.schema.frames import to_frame
+from understudy.schema.linked import LinkedSchema, load_any
 from understudy.source.read import collect_table
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ PARTIAL = ("nist_density", "nist_conjunctions", "nist_income", "nist_contest")
 def evaluate(
     real: Any,
     synthetic: Any,
-    schema: Schema | str | PathLike[str],
+    schema: Schema | LinkedSchema | str | PathLike[str],
     *,
     metrics: Sequence[str] | None = None,
     weight: str | None = None,
@@ -44,7 +46,8 @@ def evaluate(
     Args:
         real: whatever `synthesize` takes. The rows are brought into memory: of a large table, give a sample.
         synthetic: the same; or a list of synthetic tables, whose scores are averaged.
-        schema: the schema of both tables, or the path of its file.
+        schema: the schema of both tables, or the path of its file. Linked tables have their own scores
+            (docs/guide/linked.md): `real` and `synthetic` are then tables by name, or folders.
         metrics: names from the registry; None: all metrics that need no setting, and those whose settings are given.
         weight: a numeric column; the workload's totals and shares are then weighted by it.
         seed: for all sampling; the same tables, settings and seed give the same scores.
@@ -64,7 +67,12 @@ def evaluate(
     from understudy.metric import Rows
     from understudy.metric.registry import average, measure
 
-    schema = schema if isinstance(schema, Schema) else Schema.load(schema)
+    schema = schema if isinstance(schema, Schema | LinkedSchema) else load_any(schema)
+    if isinstance(schema, LinkedSchema):
+        if metrics is not None or weight is not None or settings:
+            raise SettingError("metrics, weight and settings cannot be chosen for linked tables; leave them out")
+        one = synthetic[0] if isinstance(synthetic, list | tuple) and len(synthetic) == 1 else synthetic
+        return pa.Table.from_pylist(evaluate_linked(real, one, schema, seed=as_whole("seed", seed)))
     metrics = None if metrics is None else as_names("metrics", metrics)
     given = {name: as_mapping(name, values, example='mgd={"tolerance": 5}') for name, values in settings.items()}
     seed, report = as_whole("seed", seed), as_progress(progress)

@@ -30,6 +30,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
+from understudy.gate.gradient import UNIT, read_gradients, sum_gradients
 from understudy.gate.noise import Noise, get_noise
 from understudy.gate.selection import (
     BITS,
@@ -43,11 +44,11 @@ from understudy.gate.selection import (
     round_to_units,
     scale_scores,
 )
-from understudy.measurement import KroneckerQuery, Measurement
+from understudy.measurement import Critic, KroneckerQuery, Measurement
 from understudy.quality import NoisyError
 from understudy.schema import Recoding
 from understudy.source import Source
-from understudy.source.protocol import CountsValues
+from understudy.source.protocol import CountsValues, ReadsCodes
 
 T = TypeVar("T")
 
@@ -654,6 +655,53 @@ class PrivateTable:
             return {pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)}
 
         return self._answer([charge], score)
+
+    def require_gradients(self) -> None:
+        """Refuse where `gradient` cannot be asked, so that a mechanism can find out before it spends anything; public.
+
+        Raises:
+            SettingError: if rows cannot be read one by one.
+            BudgetExceeded: under pure DP, and if the run fixed its measurements in advance.
+        """
+        self._refuse_if_planned()
+        if not isinstance(self.__source, ReadsCodes):
+            raise SettingError(
+                "this kind of table answers questions about counts only, and a network is trained on rows: export the "
+                "table to a Parquet file, or choose another mechanism. Nothing was spent"
+            )
+        if self.__account.budget.pure:
+            raise BudgetExceeded("gradients cannot be measured under pure DP (delta = 0): give a delta")
+
+    @one_at_a_time
+    def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
+        """Return the noisy sum over all rows of a critic's clipped derivatives by its weights (DP-SGD).
+
+        Args:
+            critic: the critic; its weights are public.
+            clip: the norm above which the derivative of a row is scaled down.
+            rho: the share of the budget.
+
+        **Privacy.** Costs at most `rho`: a row adds whole numbers of norm at most `UNIT` (see `gradient.py`), to which
+        discrete Gaussian noise is added. Every row is used, so nothing is gained or assumed by sampling.
+
+        Raises:
+            SettingError: if the critic does not fit the columns, or rows cannot be read one by one.
+            BudgetExceeded: before a row is read; under pure DP in any case.
+        """
+        self.require_gradients()
+        if not isinstance(critic, Critic) or not 0 < clip < math.inf:
+            raise SettingError("gradient: give a `Critic`, and a `clip` that is a positive number")
+        critic.check(self.domain)
+        squared = self.neighbours.query_l2_squared(UNIT**2, negative=True)
+        paid = gaussian_charge("gradient", (tuple(self.domain),), squared, share=self.__account.share(rho))
+        charge = replace(paid, query=f"{critic.digest}:{float(clip).hex()}")
+
+        def add_up() -> NDArray[np.int64]:
+            rows = cast(ReadsCodes, self.__source).codes()
+            exact = sum_gradients(critic, clip, self.domain, self.__recoding.maps, rows)
+            return exact + self._draw(charge, len(exact))
+
+        return read_gradients(critic, clip, self._answer([charge], add_up))
 
     @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:

@@ -35,6 +35,7 @@ _FINAL_TOLERANCES, _SMALL_MIB = (1e-3, 1e-4), 1.0  # tolerance of the last fit, 
 _FEW_CODES = 8  # columns of fewer codes need a second measurement less: they have little to merge
 _MOST_CELLS = 1 << 25  # cells of all candidates after merging, if the declared ones have fewer: a gigabyte
 _NEW_PAIRS = 8  # the record keeps the model's expectation of this many new pairs
+_FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
 _LEAST_SHARE = 0.002  # a second measurement with a smaller part of the budget is skipped
 
 
@@ -255,6 +256,18 @@ def measure_columns(
         return raw, stages, table
     recoding = compress(table.domain, raw, table.code_groups, threshold=threshold)
     return raw, stages, table.recode(recoding)
+
+
+def count_rows(table: PrivateTable, measured: Sequence[Measurement], rho: float) -> tuple[list[Measurement], float]:
+    """Measure a column if nothing tells the number of rows yet: it is not public, and nothing was measured.
+
+    Returns:
+        The measurements, and what is left of `rho`.
+    """
+    if measured or table.rows_public is not None:
+        return list(measured), rho
+    smallest = min(table.domain, key=table.domain.__getitem__)
+    return table.measure([(smallest,)], rho=_FOR_ROWS * rho), (1 - _FOR_ROWS) * rho
 
 
 @dataclass(frozen=True)

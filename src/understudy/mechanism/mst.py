@@ -64,7 +64,7 @@ class MST(Mechanism):
 
     name = "mst"
     paper = "McKenna, Miklau and Sheldon 2021, Winning the NIST Contest (Algorithms 1, 2, 4, 6 to 8)"
-    when = "The default: any table, also wide or small ones, in seconds."
+    when = "Any table, also wide or small ones, in about a second."
 
     keep: Keep = ()
     split: Annotated[Sequence[Positive], AfterValidator(_normalise)] = (0.35, 0.1, 0.55)

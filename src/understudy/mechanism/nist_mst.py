@@ -45,8 +45,9 @@ class NistMST(Mechanism):
         keep: cliques that are always measured, of any order: cliques, or (clique, weight); others weigh 1.
         cliques: the chosen marginals with weights; None before they are chosen.
         public_name: the name of the public table in the receipt.
-        income: the columns of the contest's third score, the income last: their marginal has weight 8 up to epsilon
-            0.3, 4 from epsilon 4, and 6 in between; their pairs and the first measurement of the income have weight 2.
+        income: the columns of the contest's third score, the income last; by default those that the schema marks
+            (`role: income_group` and `role: income`), none with []. Their marginal has weight 8 up to epsilon 0.3, 4
+            from epsilon 4, and 6 in between; their pairs and the first measurement of the income have weight 2.
         error: triples whose error in the tree (L1, as a part of the rows) is below this are not added.
         threshold: codes whose noisy count is below this many standard deviations are merged.
         max_cells: larger marginals are not measured.
@@ -70,7 +71,7 @@ class NistMST(Mechanism):
     keep: Keep = ()
     cliques: Annotated[Any, PlainValidator(_parse_chosen)] = None
     public_name: str | None = None
-    income: tuple[str, ...] = ()
+    income: tuple[str, ...] | None = None
     error: NotNegative = 0.1
     threshold: NotNegative = 3.0
     max_cells: Annotated[int, Field(ge=0)] = 1_000_000
@@ -93,6 +94,8 @@ class NistMST(Mechanism):
             SettingError: if there is no public table, or a clique to keep cannot be measured.
             InputError: if the public table cannot be read.
         """
+        if self.income is None:
+            return replace(self, income=marked_income(schema)).prepare(schema)
         check_kept(schema.domain, [*self._kept(), self.income])
         if self.cliques is not None:
             return replace(self, public=None)
@@ -161,8 +164,9 @@ class NistMST(Mechanism):
 
     def _kept(self, epsilon: float | None = None) -> dict[Clique, float]:
         """Return the cliques that are always measured, with weights; `keep` has precedence (lines 2 and 6)."""
-        pairs = dict.fromkeys(combinations(self.income, 2), 2.0) if len(self.income) > 2 else {}
-        whole = {self.income: income_weight(epsilon)} if len(self.income) > 1 else {}
+        income = self.income or ()
+        pairs = dict.fromkeys(combinations(income, 2), 2.0) if len(income) > 2 else {}
+        whole = {income: income_weight(epsilon)} if len(income) > 1 else {}
         return pairs | whole | dict(self.keep)
 
     def _weighted_cliques(self, epsilon: float | None) -> dict[Clique, float]:
@@ -201,6 +205,24 @@ class NistMST(Mechanism):
         free = leave_out_large(domain, [clique for clique in chosen if clique not in kept], int(self.max_cells))
         small = {clique for clique in free if domain.cells(clique) > 1 and merged.can_measure(clique)}
         return {clique: weight for clique, weight in chosen.items() if clique in small or clique in kept}
+
+
+def marked_income(schema: Schema) -> tuple[str, ...]:
+    """Return the columns that the schema marks for the income score, the income last; none if no income is marked.
+
+    Raises:
+        SettingError: if two columns are marked as the income.
+    """
+    named: dict[str, list[str]] = {"income": [], "income_group": []}
+    for column in schema.columns:
+        if column.role is not None and column.parts:
+            named[column.role].append(next(iter(column.parts)))
+    if len(named["income"]) > 1:
+        raise SettingError(
+            f"columns {named['income'][0]!r} and {named['income'][1]!r} are both marked `role: income`; mark one, or "
+            "give nist-mst its columns with `income`"
+        )
+    return (*named["income_group"], *named["income"]) if named["income"] else ()
 
 
 def income_weight(epsilon: float | None) -> float:

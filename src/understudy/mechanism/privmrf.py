@@ -18,7 +18,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import noisy_total
-from understudy.mechanism.aim import measure_columns
+from understudy.mechanism.aim import count_rows, measure_columns
 from understudy.mechanism.base import Footprint, Mechanism, NotNegative, Positive, Share, one_way
 from understudy.mechanism.privbayes import maximal_parents
 from understudy.mechanism.rap import choose_worst
@@ -34,7 +34,6 @@ Scores: TypeAlias = Mapping[frozenset[str], float]
 _LATER_MARGINALS = 0.8  # marginals of the refinement steps, as a multiple of the number of columns
 _MOST_STEPS, _STEP_CANDIDATES = 8, 400  # refinement steps at most, and candidates of each
 _MOST_SETS, _MOST_CANDIDATES = 500, 20_000  # sets of parents of a column in a clique, and candidates of a clique
-_FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
 _ROUND_TOLERANCES, _MEDIUM_MIB = (
     (0.05, 0.01),
     8.0,
@@ -103,10 +102,7 @@ class PrivMRF(Mechanism):
             threshold=self.threshold,
             progress=progress,
         )
-        left = rho - math.fsum(rho * part for _, part in stages)
-        if total is None and not raw:
-            smallest = min(declared, key=declared.__getitem__)
-            raw, left = table.measure([(smallest,)], rho=_FOR_ROWS * left), (1 - _FOR_ROWS) * left
+        raw, left = count_rows(table, raw, rho - math.fsum(rho * part for _, part in stages))
         rows, domain = float(total or noisy_total(raw)), table.domain
         varying = [column for column, size in domain.items() if size > 1]
         if not varying:  # no column has two codes left: measure columns again

@@ -10,6 +10,7 @@ from understudy.errors import SettingError
 from understudy.mechanism.adaptive import Adaptive
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
+from understudy.mechanism.dp_wgan import DPWGAN
 from understudy.mechanism.dpfieldgroups import DPFieldGroups
 from understudy.mechanism.dpsyn import DPSyn
 from understudy.mechanism.gaussian import Gaussian
@@ -29,6 +30,7 @@ from understudy.mechanism.rap import RAP
 MECHANISMS: dict[str, type[Mechanism]] = {
     "adaptive": Adaptive,
     "aim": AIM,
+    "dp-wgan": DPWGAN,
     "dpfieldgroups": DPFieldGroups,
     "dpsyn": DPSyn,
     "gaussian": Gaussian,

@@ -427,8 +427,7 @@ class _Step:
 
     def error(self) -> float:
         """L1 distance between the rows' marginal and the table, as a share of the rows."""
-        have = np.bincount(_cells(self._columns, self._clique, self._shape), minlength=len(self._target))
-        return float(np.abs(have - self._target).sum()) / self._rows
+        return self._distance(self._count()[1])
 
     def run(
         self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0, nearest: bool = False
@@ -436,8 +435,7 @@ class _Step:
         """Edit rows once by a part of the error; returns the L1 distance before, as a share of the rows."""
         from understudy.model.kernels import rows as kernels
 
-        cells = _cells(self._columns, self._clique, self._shape)
-        have = np.bincount(cells, minlength=len(self._target))
+        cells, have = self._count()
         removed, copied, written = (np.empty_like(have) for _ in range(3))
         target = have + part * (self._target - have)
         kernels.plan_changes(have, target, alpha, share, nearest, state, removed, copied, written)
@@ -446,6 +444,17 @@ class _Step:
         kernels.pick_rows(cells, have.copy(), removed + copied, removed, state, freed, models)
         self._copy(models[: len(freed)], freed)
         self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
+        return self._distance(have)
+
+    def _count(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The cell of each row, and the number of rows in each cell."""
+        from understudy.model.kernels import rows as kernels
+
+        cells, have = _cells(self._columns, self._clique, self._shape), np.empty(len(self._target), np.int64)
+        kernels.count_rows(cells, have)
+        return cells, have
+
+    def _distance(self, have: NDArray[np.int64]) -> float:
         return float(np.abs(have - self._target).sum()) / self._rows
 
     def _copy(self, models: NDArray[np.int32], freed: NDArray[np.int32]) -> None:

@@ -7,7 +7,7 @@ that rows share what they learn. Derivatives are written by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,10 @@ class Network:
         """The relaxed rows that the network makes."""
         return self._forward()[0]
 
-    def loss(self, targets: Targets) -> tuple[float, list[Floats]]:
-        """The loss of the rows, and its derivative by each parameter."""
+    def loss(self, of: Callable[[Floats], tuple[float, Floats]]) -> tuple[float, list[Floats]]:
+        """The loss of the rows, and its derivative by each parameter, given a loss and its derivative by the rows."""
         shares, inputs, blocks = self._forward()
-        loss, pull = targets.loss(shares)
+        loss, pull = of(shares)
         pull = softmax_gradient(self._domain, shares, pull)
         gradients = [inputs[-1].T @ pull, pull.sum(axis=0)]
         pull = pull @ self.parameters[-2].T
@@ -104,7 +104,7 @@ def network_of(
     *,
     total: float | None = None,
     start: NetworkModel | None = None,
-) -> RelaxedModel:
+) -> NetworkModel:
     """Fit the network to measurements: Adam, weighted least squares; from the same fixed noise every time.
 
     **Privacy.** Post-processing of measurements. Seeds are fixed: the same measurements give the same model.
@@ -123,7 +123,7 @@ def network_of(
     steps, before = _STEPS if start is None else _MORE, math.inf
     optimiser = Adam(network.parameters, _RATE)
     for step in range(steps):
-        loss, gradients = network.loss(targets)
+        loss, gradients = network.loss(targets.loss)
         if step % _CHECK == 0:
             if not loss < (1 - _GAIN) * before or loss < _ENOUGH * targets.noise:
                 break

@@ -357,7 +357,7 @@ class _Neighbours(_Part):
 
 
 class _Charge(_Part):
-    what: Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+    what: Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
     sensitivity: float

@@ -10,7 +10,7 @@ import os
 import secrets
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
@@ -58,20 +58,14 @@ from understudy.run.checks import (
     warn_of_weak_budget,
 )
 from understudy.run.folder import file_digest, publish, staged_path
-from understudy.run.linked import (
-    check_places,
-    find_tables,
-    fit_linked,
-    linked_facts,
-    linked_neighbours,
-    open_tables,
-)
+from understudy.run.linked import fit_linked, linked_facts, linked_neighbours
 from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema
 from understudy.schema.linked import LinkedSchema, is_package, load_any
 from understudy.source import open_source
+from understudy.source.linked import check_places, find_tables, read_tables
 from understudy.source.open import StoredTable, make_opener, open_table
 from understudy.source.place import public_name, table_name
 from understudy.workload import public_workload_name
@@ -558,7 +552,7 @@ def _resolve_any(spec: RunSpec) -> Run | LinkedRun:
 
 def _open_any(run: Run | LinkedRun) -> AbstractContextManager[Any]:
     if isinstance(run, LinkedRun):
-        return open_tables(run.tables, run.schema)
+        return nullcontext(None if run.tables is None else read_tables(run.tables, run.schema))
     return open_table(run.spec.data, run.spec.query, run.spec.temp_dir)
 
 

@@ -136,7 +136,9 @@ def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple
         return body | {"answer": dict(answer)}, None
     if what == "quality":
         return body | {"answer": [answer.rows, answer.scale, answer.noise]}, None
-    if what == "dependence":
+    if what == "gradient":
+        tables = [np.asarray(answer, np.int64)]
+    elif what == "dependence":
         tables = [np.array([answer[pair] for pair in charges[0].about], np.int64)]
     else:
         measured = answer if what == "measure" else [answer[charge.about[0][0]] for charge in charges]
@@ -200,6 +202,8 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
     rest = iter(tables[len(cells) :])
     queries = {i: KroneckerQuery(tuple(next(rest).reshape(shape) for shape in each)) for i, each in shapes.items()}
     tables = tables[: len(cells)]
+    if what == "gradient":
+        return tables[0]
     if what == "dependence":
         return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
     found = [

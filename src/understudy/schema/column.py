@@ -87,6 +87,8 @@ class Column(BaseModel):
         description: what it means.
         status: "draft" until a person has reviewed the proposal, then "reviewed".
         origin: the origin of its facts: "public" documents, a "reviewed" draft, or "discovered" with budget.
+        role: "income" for the amounts whose inequality and gaps matter, "income_group" for the columns by which they
+            are compared; `nist-mst` measures these more precisely.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(property,))
@@ -97,6 +99,7 @@ class Column(BaseModel):
     description: str | None = None
     status: Literal["draft", "reviewed"] = "reviewed"
     origin: Literal["public", "reviewed", "discovered"] = "public"
+    role: Literal["income", "income_group"] | None = None
 
     @property
     def size(self) -> int:

@@ -117,6 +117,7 @@ def format_field(column: Column) -> dict[str, Any]:
             ours[key] = _to_plain(getattr(column, key))
     ours |= {"status": "draft"} if column.status == "draft" else {}
     ours |= {"origin": column.origin} if column.origin != "public" else {}
+    ours |= {"role": column.role} if column.role is not None else {}
     if isinstance(column, Categorical):
         field |= _format_categories(column)
     if isinstance(column, Boolean):
@@ -156,7 +157,7 @@ class _Field:
             raise self._error(str(error), *_key_path(str(error))) from None
         if discovers:
             parse_field(fill_field(self._field, **trial_facts(self._field)), self._index)  # checks the rest by a trial
-            common = {key: self._ours[key] for key in ("status", "origin") if key in self._ours}
+            common = {key: self._ours[key] for key in ("status", "origin", "role") if key in self._ours}
             given = common | {"name": self._name, "discovers": discovers, "field": dict(self._field)}
             return self._validate(Open, given)
         kind = self._find_kind()

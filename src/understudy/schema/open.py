@@ -50,7 +50,7 @@ _ALLOWED: dict[str, set[str]] = {
     "bounds": {"missing", "on_unknown", "decimals", "resolution", "draw", "outside", "spikes", "bounds", "bins"},
     "bins": {"missing", "on_unknown", "decimals", "resolution", "draw", "outside", "spikes", "bins"},
 }
-COMMON = {"kind", "status", "origin"}
+COMMON = {"kind", "status", "origin", "role"}
 """The keys under `understudy` that every field may have."""
 
 

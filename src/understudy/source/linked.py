@@ -9,9 +9,11 @@ the weighted counts of one virtual table by at most 2520 in L1, whatever its row
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -21,12 +23,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.errors import InputError, SchemaError
+from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded, smallest_dtype
 from understudy.schema.frames import check_names, column_labels, columns_by_meaning, is_as_written
 from understudy.schema.linked import UNITS_PER_ROW, Link, LinkedSchema, VirtualColumn, VirtualTable, gap_codes
+from understudy.source.place import CSV, PARQUET, source_kind
 from understudy.source.protocol import SourceBase
+from understudy.source.read import collect_table
 from understudy.source.unit import KEY_BYTES, new_key, unit_text
 from understudy.tabulate import Counts, SparseCounts, check_cliques, marginals
 
@@ -324,6 +328,71 @@ def check_tables(frames: Any, schema: LinkedSchema) -> None:
             check_names([str(label) for label in column_labels(frames[name])], one.needs)
         except SchemaError as error:
             raise SchemaError(f"table {name!r}: {error}") from None
+
+
+# -- Where the tables are --------------------------------------------------------------------------------------------
+
+
+_IN_MEMORY = ("frame", "file", "files", "duckdb", "relation")
+_ENDINGS = (*PARQUET, *CSV)
+
+
+def find_tables(data: Any, schema: LinkedSchema) -> dict[str, Any]:
+    """Return where each table is: frames and paths by name, or the files of a folder that have the tables' names.
+
+    Raises:
+        InputError: naming the table that is missing.
+    """
+    if isinstance(data, Mapping):
+        missing = [name for name in schema.tables if name not in data]
+        if missing:
+            raise InputError(f"table {missing[0]!r} is missing; give one for each of {', '.join(schema.tables)}")
+        if unknown := [str(name) for name in data if name not in schema.tables]:
+            raise InputError(f"table {unknown[0]!r} is not in the schema; its tables are {', '.join(schema.tables)}")
+        return {name: data[name] for name in schema.tables}
+    if not isinstance(data, str | os.PathLike) or not Path(data).is_dir():
+        raise InputError(
+            "linked tables are given by name, such as {'patients': frame, 'visits': frame}, or as a folder with one "
+            "file for each table"
+        )
+    return {name: _find_file(Path(data), name, schema.paths.get(name)) for name in schema.tables}
+
+
+def _find_file(folder: Path, name: str, declared: str | None) -> str:
+    named = [declared] if declared is not None else [f"{name}{ending}" for ending in _ENDINGS]
+    found = [folder / one for one in named if (folder / one).exists()]
+    if len(found) != 1:
+        what = f"{named[0]} or " if declared else ""
+        raise InputError(f"{folder}: give one file for table {name!r}, {what}such as {name}.csv or {name}.parquet")
+    return str(found[0])
+
+
+def check_places(tables: Mapping[str, Any]) -> None:
+    """Refuse tables that live where linked rows cannot be counted; reads no row.
+
+    Raises:
+        SettingError, InputError: naming the table.
+    """
+    for name, one in tables.items():
+        if (home := source_kind(one)) not in _IN_MEMORY:
+            where = {"postgresql": "PostgreSQL", "spark": "Spark"}.get(home, "Ibis")
+            raise SettingError(
+                f"table {name!r}: linked tables are counted in memory, and rows must not leave {where}; export the "
+                "tables to Parquet on the machine that runs understudy"
+            )
+        if home == "file" and not Path(one).exists():
+            raise InputError(f"table {name!r}: {one}: no such file; check the path")
+
+
+def read_tables(tables: Mapping[str, Any], schema: LinkedSchema) -> dict[str, Any]:
+    """Read all tables into memory and check their columns.
+
+    Raises:
+        InputError, SchemaError: naming the table and what is wrong.
+    """
+    frames = {name: collect_table(tables[name], schema.tables[name]) for name in schema.tables}
+    check_tables(frames, schema)
+    return frames
 
 
 # -- Small pieces on arrays ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -94,6 +94,10 @@ class MemorySource(SourceBase):
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Return exact counts of each clique's cells, in the order requested."""
         return marginals(self.__codes, self.domain, cliques)
+
+    def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """Return the coded rows, in one piece; for the gate only."""
+        yield self.__codes
 
     def values(self, column: str) -> dict[str, int]:
         """Return the exact number of rows for each canonical text of a column whose values are discovered."""

@@ -301,7 +301,7 @@ def apply_labels(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]
     if not variable.values and not variable.missing:
         return made
     missing = {_token(code): _reason(variable, code) for code in variable.missing}
-    kept = {key: value for key, value in ours.items() if key in ("status", "origin")}
+    kept = {key: value for key, value in ours.items() if key in ("status", "origin", "role")}
     if _lists_its_values(variable):
         values = {value: label for value, label in variable.values.items() if _token(value) not in missing}
         return _head(made) | _categories(values, ordered=variable.measure == "ordinal") | _ours(kept, missing)

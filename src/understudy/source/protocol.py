@@ -1,9 +1,11 @@
-"""The interface of a source of private rows: it counts cells, and perhaps values. Nothing else leaves it."""
+"""The interface of a source of private rows: it counts cells, and perhaps values and codes. Nothing else leaves it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NoReturn, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
 
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import InputError, SchemaError
@@ -15,7 +17,7 @@ from understudy.tabulate import Counts
 class Source(Protocol):
     """Private rows, wherever they live, encoded by a schema and limited to a number of rows per unit.
 
-    **Privacy.** Counts are exact: only the gate may hold a source. No method returns rows, their number or their order.
+    **Privacy.** Counts are exact: only the gate may hold a source, and only the gate may read its `codes`.
     **Guarantees.** All answers of one source are about the same rows, so one unit changes every marginal by at most
     ``unit.max_rows`` in L1 and in L2. Two sources with the same rows, schema and bounding key give identical answers.
     """
@@ -74,6 +76,21 @@ class CountsValues(Protocol):
 
         Raises:
             SchemaError: for a column that is not among the schema's `words`.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsCodes(Protocol):
+    """A source whose coded rows the gate can read one by one, because they are on this machine.
+
+    A source that cannot lacks the method: the gate then refuses questions that are not about counts.
+    """
+
+    def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """Return the coded rows that `counts` counts, in pieces: by column an array of codes.
+
+        **Privacy.** Exact rows: only the gate may call it, and only to add them up under a charge.
         """
         ...
 

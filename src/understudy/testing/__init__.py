@@ -9,6 +9,7 @@
 | `audit` | tells runs on two neighbouring tables apart, bounds what leaks, compares it with the claim; laws of counts |
 | `likelihood` | a gate that adds up the exact likelihood ratio of its answers between two tables |
 | `pairs` | worst-case neighbouring tables, and runs of a mechanism on both |
+| `replay` | repeats runs on the other table with the same answers, and looks for noise that was used twice |
 | `one_run` | the audit of a single run with many canaries |
 | `page` | audits as an HTML page |
 | `trials` | neighbouring tables for the audit of each stage of the gate |

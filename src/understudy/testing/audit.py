@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -30,7 +30,21 @@ from understudy.mechanism.registry import mechanism_classes
 from understudy.metric.roc import auc, auc_of_mu, binomial_tail, mu_of_auc, proportion_high, proportion_low, roc
 from understudy.progress import Progress, Step
 from understudy.testing import expect
-from understudy.testing.pairs import BATCH_SECONDS, STATISTICS, UNPAID, Bench, Setup, Workers, choose_pair
+from understudy.testing.pairs import (
+    BATCH_SECONDS,
+    MODEL,
+    ROWS,
+    STATISTICS,
+    TOTAL,
+    UNPAID,
+    VALUE,
+    Bench,
+    Setup,
+    Workers,
+    choose_pair,
+)
+from understudy.testing.replay import RUNS as REPEATED
+from understudy.testing.replay import Inspection, inspect_runs
 
 ERROR = 1e-9
 """The probability with which an audit of a correct mechanism may fail by chance in a test."""
@@ -193,6 +207,7 @@ class Audit:
         seconds: wall-clock time of the runs that count.
         interrupted: whether it was stopped before all pairs were run.
         curve: false and true positives of the likelihood ratio.
+        inspection: what a close look at single runs found.
     """
 
     setup: Setup
@@ -208,6 +223,7 @@ class Audit:
     seconds: float
     interrupted: bool
     curve: tuple[NDArray[np.float64], NDArray[np.float64]]
+    inspection: Inspection | None = None
 
     @property
     def pairs(self) -> int:
@@ -252,6 +268,7 @@ class Audit:
             "statistics": [
                 {name: getattr(one, name) for name in _SHOWN} | {"pairs": one.pairs} for one in self.findings
             ],
+            "inspection": None if self.inspection is None else asdict(self.inspection),
             "verdict": self.verdict,
             "reasons": list(self.reasons),
             "power": self.power if math.isfinite(self.power) else None,
@@ -273,6 +290,8 @@ class Audit:
                 f"{one.epsilon_low_gaussian:>25.2f}, {one.epsilon_low:.2f}"
             )
         lines += [f"  {reason}" for reason in self.reasons]
+        if self.inspection is not None and not self.inspection.differed:
+            lines.append(f"  {self.inspection.text()}")
         lines.append(f"  {self.power_text}")
         return "\n".join(lines)
 
@@ -281,8 +300,8 @@ _SHOWN = ("name", "wins", "auc", "mu", "mu_error", "mu_low", "epsilon_low_gaussi
 
 
 def _count_tests(findings: Sequence[Any]) -> int:
-    """Over how many tests an audit's error is divided: an area and an epsilon of each statistic, and two more."""
-    return 2 * len(findings) + 2
+    """Over how many tests an audit's error is divided: an area and an epsilon of each statistic, and four more."""
+    return 2 * len(findings) + 4
 
 
 def _findable(limit: float, pairs: int, error: float) -> float:
@@ -312,15 +331,19 @@ def decide(
     events: Sequence[float],
     error: float = VERDICT_ERROR,
     unpaid: float = 0.0,
+    inspection: Inspection | None = None,
+    delta: float = 0.0,
 ) -> tuple[Verdict, list[str]]:
     """The verdict of an audit.
 
-    - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon. A mechanism that keeps its claim
-      is called so with probability at most `error`: each of the bounds has its part of it.
+    - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon; or runs that got the same answers
+      on both tables differ too often. A mechanism that keeps its claim is called so with probability at most `error`:
+      each of the bounds has its part of it.
     - *unexplained*: the likelihood ratio does better than the noise should allow; or another statistic does better than
-      the likelihood ratio, so that something leaves that the gate did not answer; or an answer tells more than its
-      charges allow. The claim may still hold. The first compares with Gaussian noise of the same rho: zCDP as such
-      does not imply that, but a single count, choice or Laplace answer of that rho stays below it.
+      the likelihood ratio, or a run that got the same answers differs, so that something leaves that the gate did not
+      answer; or an answer tells more than its charges allow; or noise was used twice. The claim may still hold. The
+      first compares with Gaussian noise of the same rho: zCDP as such does not imply that, but a single count, choice
+      or Laplace answer of that rho stays below it.
     - *consistent*: none of these.
 
     Args:
@@ -331,6 +354,8 @@ def decide(
         events: for each finding, the lower bound of epsilon at an error of `error / _count_tests(findings)`.
         error: the error of the verdict.
         unpaid: the most by which the divergence of an answer exceeded its charges.
+        inspection: what a close look at single runs found.
+        delta: the claimed delta.
     """
     error /= _count_tests(findings)
     broken = [
@@ -342,6 +367,8 @@ def decide(
         for one, event in zip(findings, events, strict=True)
         if event > claim_epsilon
     ]
+    if inspection is not None and inspection.refutes(claim_epsilon, delta, error):
+        broken.append(_bypassed(inspection))
     if broken:
         return "broken", broken
     exact = findings[0]
@@ -355,7 +382,21 @@ def decide(
     ]
     if unpaid:
         odd.append(f"An answer tells the tables apart more than its charge allows: {unpaid:.3g} beyond 2 rho.")
+    if inspection is not None and inspection.differed:
+        odd.append(_bypassed(inspection))
+    if inspection is not None and inspection.noise_is_reused(error):
+        odd.append(
+            f"Noise was used twice: {inspection.repeated} measurements have the noise of an earlier one of the same "
+            f"run, and chance explains {inspection.expected:.2g}."
+        )
     return ("unexplained", odd) if odd else ("consistent", ["No statistic exceeds the claim."])
+
+
+def _bypassed(inspection: Inspection) -> str:
+    return (
+        f"The same answers of the gate gave another result on the other table in {inspection.differed} of "
+        f"{inspection.runs} runs ({', '.join(inspection.where)}): something bypasses the gate."
+    )
 
 
 def audit(
@@ -415,6 +456,8 @@ def audit(
         raise SettingError("minutes must be a positive number")
     report(Step("audit", None, f"{setup.mechanism}: choosing the tables"))
     bench, divergence = choose_pair(setup, made)
+    report(Step("audit", None, f"{setup.mechanism}: repeating runs with the same answers"))
+    inspection = inspect_runs(bench, REPEATED if pairs is None else min(REPEATED, as_whole("pairs", pairs, least=10)))
     each = _time_pair(bench)
     count = max(10, int(60 * minutes * jobs / each)) if pairs is None else as_whole("pairs", pairs, least=10)
     start, seen, interrupted = time.monotonic(), [], False
@@ -429,7 +472,8 @@ def audit(
         interrupted = True
     if sum(map(len, seen)) < 10:
         raise KeyboardInterrupt
-    return judge(bench, np.concatenate(seen), divergence, confidence, time.monotonic() - start, interrupted)
+    seconds = time.monotonic() - start
+    return judge(bench, np.concatenate(seen), divergence, confidence, seconds, interrupted, inspection=inspection)
 
 
 def _set_up(
@@ -476,6 +520,7 @@ def judge(
     seconds: float = 0.0,
     interrupted: bool = False,
     error: float = VERDICT_ERROR,
+    inspection: Inspection | None = None,
 ) -> Audit:
     """The result of an audit, from the statistics of its pairs of runs.
 
@@ -487,21 +532,24 @@ def judge(
         seconds: how long the runs took.
         interrupted: whether they were stopped early.
         error: of the verdict.
+        inspection: of single runs.
     """
     budget, receipt = bench.budget, bench.receipt()
     delta = _DELTA if budget.delta is None else float(budget.delta)
     claim_epsilon = epsilon_of(budget.rho, delta) if budget.epsilon is None else float(budget.epsilon)
-    unpaid, seen = float(seen[:, :, UNPAID].max()), np.delete(seen, UNPAID, axis=2)
+    unpaid, values = float(seen[:, :, UNPAID].max()), seen[:, :, VALUE]
+    looked = ~np.isnan(seen[:, 0, MODEL])
+    answers = np.delete(seen, [UNPAID, MODEL, ROWS, TOTAL], axis=2)
     learning = max(1, len(seen) // 5)
-    learned = seen[learning:] @ learn_discriminant(seen[:learning])
-    columns = [(seen[:, 0, i], seen[:, 1, i]) for i in range(len(STATISTICS) - 1)] + [(learned[:, 0], learned[:, 1])]
-    named = list(zip(STATISTICS, columns, strict=True))
+    learned = answers[learning:] @ learn_discriminant(answers[:learning])
+    columns = [values, *(seen[looked, :, place] for place in (MODEL, ROWS, TOTAL)), learned]
+    named = [(name, (one[:, 0], one[:, 1])) for name, one in zip(STATISTICS, columns, strict=True)]
     findings = [judge_statistic(name, *values, delta, 1 - confidence) for name, values in named]
     events = [_bound_epsilon(*values, delta, error / _count_tests(named)) for _, values in named]
     claim = Ceiling.of(receipt)
     theory = mu_of_auc(claim.auc) if budget.pure else math.sqrt(2 * float(budget.rho))
     expected = None if budget.pure else theory
-    verdict, reasons = decide(findings, claim, claim_epsilon, expected, events, error, unpaid)
+    verdict, reasons = decide(findings, claim, claim_epsilon, expected, events, error, unpaid, inspection, delta)
     return Audit(
         setup=bench.setup,
         findings=findings,
@@ -515,7 +563,8 @@ def judge(
         reasons=reasons,
         seconds=seconds,
         interrupted=interrupted,
-        curve=roc(seen[:, 0, 0], seen[:, 1, 0]),
+        curve=roc(values[:, 0], values[:, 1]),
+        inspection=inspection,
     )
 
 

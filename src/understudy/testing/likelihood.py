@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from understudy.accounting import Budget, Charge
 from understudy.domain import Clique
 from understudy.gate import PrivateTable, Selection
+from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.gate.selection import indif, merge_codes
-from understudy.measurement import Measurement
+from understudy.measurement import Critic, Measurement
 from understudy.quality import NoisyError
 from understudy.source import Source
+from understudy.source.protocol import ReadsCodes
 from understudy.tabulate import Counts
 
 _Table = NDArray[np.float64]
@@ -99,7 +101,7 @@ def _log_shares(weights: _Table) -> _Table:
     return shares
 
 
-def _laplace_scale(sigma: float) -> float:
+def laplace_scale(sigma: float) -> float:
     """The scale of the discrete Laplace of this standard deviation: sigma^2 = 2 q / (1 - q)^2, q = exp(-1 / scale)."""
     variance = sigma**2
     q = ((variance + 1) - math.sqrt(2 * variance + 1)) / variance
@@ -134,6 +136,10 @@ class WatchedTable(PrivateTable):
 
     **Privacy.** For audits, on made-up tables: the ratio is computed from exact counts.
 
+    Attributes:
+        ratio: the ratio so far.
+        answers: the measurements so far.
+
     Args:
         source: one of the two tables.
         budget: as for `PrivateTable`.
@@ -145,7 +151,12 @@ class WatchedTable(PrivateTable):
         self, source: Source, budget: Budget, *, pair: KnownPair, plan: Mapping[Clique, float] | None = None
     ) -> None:
         super().__init__(source, budget, plan=plan)
-        self.pair, self.ratio = pair, Ratio()
+        self.pair, self.ratio, self._present = pair, Ratio(), source is pair.present
+        self.answers: list[Measurement] = []
+
+    def here(self, clique: Clique) -> _Table:
+        """The exact counts of a clique on this table."""
+        return self._both(clique)[self._present]
 
     def _both(self, clique: Clique) -> tuple[_Table, _Table]:
         return self.pair.counts(clique, self.recoding.maps)
@@ -164,8 +175,9 @@ class WatchedTable(PrivateTable):
             for one in answers:
                 without, present = self._both(one.clique)
                 exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
-                scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
+                scale = one.sigma if one.noise == "gaussian" else laplace_scale(one.sigma)
                 self.ratio.add_noisy(one.values, exact, scale, one.noise)
+        self.answers += answers
         return answers
 
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
@@ -198,6 +210,19 @@ class WatchedTable(PrivateTable):
             for clique, score in answers.items():
                 self.ratio.add_noisy(score, self._distances(clique, None), charge.scale, charge.noise)
         return answers
+
+    def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
+        """As the gate's."""
+        with self._paying():
+            answer = super().gradient(critic, clip=clip, rho=rho)
+            values = np.rint(np.concatenate([array.reshape(-1) for array in answer]).astype(np.float64) * (UNIT / clip))
+            exact = [self._gradients(source, critic, clip) for source in (self.pair.absent, self.pair.present)]
+            self.ratio.add_noisy(values, (exact[0], exact[1]), self.account.charges[-1].scale, "gaussian")
+        return answer
+
+    def _gradients(self, source: Source, critic: Critic, clip: float) -> NDArray[np.int64]:
+        rows = cast(ReadsCodes, source).codes()
+        return sum_gradients(critic, clip, self.domain, self.recoding.maps, rows)
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
         """As the gate's."""

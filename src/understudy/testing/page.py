@@ -11,6 +11,7 @@ from understudy import svg
 from understudy.metric.roc import gaussian_power, proportion_high, proportion_low
 from understudy.report.page import load_template
 from understudy.testing.audit import Audit
+from understudy.testing.pairs import LOOK_EVERY
 
 _BAND = 41
 
@@ -21,7 +22,7 @@ def audit_page(audits: Sequence[Audit]) -> str:
 
     template = load_template("audit.html.j2", "understudy.testing")
     content = [{"audit": one, "chart": _draw(one), "corner": _draw(one, corner=True)} for one in audits]
-    return f"{template.render(audits=content, version=__version__)}\n"
+    return f"{template.render(audits=content, version=__version__, every=LOOK_EVERY)}\n"
 
 
 def _draw(audit: Audit, *, corner: bool = False) -> Any:
@@ -31,15 +32,18 @@ def _draw(audit: Audit, *, corner: bool = False) -> Any:
     ceiling = audit.claim.power(grid)
     false, true = audit.curve
     shown = np.unique(np.searchsorted(false, np.linspace(0.0, most, 301), side="right") - 1)
+    x, y = np.append(false[shown], most), np.append(true[shown], np.interp(most, false, true))
+    bounds = _bounds(audit, most)
     curves = [
         svg.Curve("chance", grid.tolist(), grid.tolist()),
         svg.Curve("claim", grid.tolist(), ceiling.tolist()),
         svg.Curve("theory", grid.tolist(), gaussian_power(audit.theory_mu, grid).tolist()),
-        *_bounds(audit, most),
-        svg.Curve("seen", false[shown].tolist(), true[shown].tolist()),
+        *bounds,
+        svg.Curve("seen", x.tolist(), y.tolist()),
     ]
     title = f"Trade-off of {audit.setup.mechanism}" + (", few false positives" if corner else "")
-    top = float(np.ceil(100 * max(ceiling.max(), 0.02))) / 100 if corner else 1.0
+    highest = max(0.02, ceiling.max(), y.max(), *(max(one.y, default=0.0) for one in bounds))
+    top = min(1.0, float(np.ceil(25 * highest)) / 25) if corner else 1.0  # four lines at whole percentages
     return svg.tradeoff(title, curves, most=(most, top))
 
 

@@ -10,11 +10,13 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +28,13 @@ from understudy.errors import InternalError, SettingError, UnderstudyError
 from understudy.measurement import combine
 from understudy.mechanism import Fit, Mechanism, make_mechanism
 from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.progress import Progress, silent
 from understudy.schema import Schema
 from understudy.testing.likelihood import KnownPair, WatchedTable
 from understudy.testing.tables import CodedSource
 from understudy.yaml_json import read_json
+
+Watched = TypeVar("Watched", bound=WatchedTable)
 
 _CLOSE = 0.85
 """Pairs whose divergence is at least this part of the largest are about as good."""
@@ -115,11 +120,15 @@ class Setup:
     features: Sequence[tuple[Sequence[str], int]] = ()
 
 
-STATISTICS = ("likelihood", "model", "rows", "learned")
-"""The statistics by which an audit tries to tell the tables apart; the last is made of all of a run's numbers."""
+STATISTICS = ("likelihood", "model", "rows", "total", "learned")
+"""The statistics by which an audit tries to tell the tables apart."""
 
-UNPAID = 3
-"""The place of `Ratio.unpaid` among a run's numbers."""
+VALUE, UNPAID, MODEL, ROWS, TOTAL = range(5)
+"""The places of a run's numbers; what the learned statistic looks at follows."""
+
+LOOK_EVERY = 5
+"""The model is fitted, and its rows drawn, in one of so many pairs, where that can be left out: it takes most of the
+time of many mechanisms, and asks the gate nothing."""
 
 
 class Bench:
@@ -154,40 +163,90 @@ class Bench:
             settings["public"] = CodedSource(self.pair.sizes, self.pair.others)  # a made-up table is nobody's
         return make_mechanism(self.setup.mechanism, **settings)
 
-    def run(self, present: bool) -> tuple[WatchedTable, Fit]:
-        """One run with fresh noise, on the table with the target or without it."""
+    def open(self, present: bool, kind: type[Watched]) -> Watched:
+        """The table with the target or without it, behind a gate of this kind."""
         source = self.tables.present if present else self.tables.absent
-        table = WatchedTable(source, self.budget, pair=self.tables, plan=self.plan)
-        return table, self.mechanism.fit(table, rho=float(self.budget.capacity))
+        return kind(source, self.budget, pair=self.tables, plan=self.plan)
+
+    def fit(self, table: WatchedTable, progress: Progress = silent) -> Fit:
+        """Run the mechanism on a table, with the whole budget."""
+        return self.mechanism.fit(table, rho=float(self.budget.capacity), progress=progress)
+
+    def run(self, present: bool, *, look: bool = True) -> tuple[WatchedTable, Fit | Exception]:
+        """One run with fresh noise, on the table with the target or without it.
+
+        Args:
+            present: on the table with the target.
+            look: whether the model will be looked at; otherwise it may not be fitted yet.
+
+        Returns:
+            The table with its answers, and the fit, or the error with which the run ended.
+        """
+        table = self.open(present, WatchedTable)
+        mechanism = self.mechanism if look or not self._postpones else _postpone(self.mechanism)
+        try:
+            return table, mechanism.fit(table, rho=float(self.budget.capacity))
+        except Exception as error:  # a run that fails is a result like any other: failing may depend on the target
+            return table, error
+
+    @cached_property
+    def _postpones(self) -> bool:
+        """Whether a run ends with `conclude`, as a trial shows; only then can the model wait."""
+        if type(self.mechanism).conclude is not Mechanism.conclude:
+            return False
+        table = self.open(False, WatchedTable)
+        try:
+            fit: object = _postpone(self.mechanism).fit(table, rho=float(self.budget.capacity))
+        except Exception:
+            return False
+        return isinstance(fit, _Postponed)
 
     def explore(self, runs: int) -> tuple[float, int]:
-        """How far apart the pair lets a run's answers be, as the mean divergence; and how many kinds of questions."""
-        tables = [self.run(bool(i % 2))[0] for i in range(runs)]
-        asked = {charge.what for table in tables for charge in table.account.charges}
-        return float(np.mean([table.ratio.divergence for table in tables])), len(asked)
+        """How far apart the pair lets a run's answers be, as the mean divergence; and how many kinds of questions.
+
+        Raises:
+            Exception: the mechanism's, if all runs fail.
+        """
+        seen = [self.run(bool(i % 2), look=False) for i in range(runs)]
+        errors = [fit for _, fit in seen if isinstance(fit, Exception)]
+        if len(errors) == len(seen):
+            raise errors[0]
+        asked = {charge.what for table, _ in seen for charge in table.account.charges}
+        return float(np.mean([table.ratio.divergence for table, _ in seen])), len(asked)
 
     def receipt(self) -> Receipt:
-        """The receipt of a run."""
-        return Receipt(self.budget, self.run(True)[0].account.charges, self.neighbours)
+        """The receipt of a run: of the one that paid for more questions, as a run may fail."""
+        paid = [self.run(present, look=False)[0].account.charges for present in (False, True)]
+        return Receipt(self.budget, max(paid, key=len), self.neighbours)
 
-    def observe(self, present: bool, rng: np.random.Generator) -> list[float]:
-        """The statistics of one run, what of it was not paid for, and its features."""
-        table, fit = self.run(present)
+    def observe(self, present: bool, rng: np.random.Generator, *, look: bool = True) -> list[float]:
+        """The numbers of one run: see `VALUE` and the following; no number where the model is not looked at."""
+        table, fit = self.run(present, look=look)
+        released = [math.nan] * 3
+        if look:
+            released = [-1.0] * 3 if isinstance(fit, Exception) else self._look(fit, rng)
+        failed = float(isinstance(fit, Exception))
+        return [table.ratio.value, table.ratio.unpaid, *released, failed, *self._features(table)]
+
+    def _look(self, fit: Fit, rng: np.random.Generator) -> list[float]:
+        """The expected count of the target's cell in the model, its count among the rows, and the number of rows."""
         codes = {
             column: int(fit.recoding.apply(column, np.array([code]))[0])
             for column, code in zip(self.pair.sizes, self.pair.target, strict=True)
         }
-        expected = _expect(fit, codes)
         found = fit.model.sample(max(1, round(fit.model.total)), rng)
         same = np.logical_and.reduce([np.asarray(found[column]) == code for column, code in codes.items()])
-        ratio = table.ratio
-        return [ratio.value, expected, float(same.sum()), ratio.unpaid, fit.model.total, *self._features(fit)]
+        return [_expect(fit, codes), float(same.sum()), float(fit.model.total)]
 
-    def _features(self, fit: Fit) -> Iterator[float]:
-        """Every measured cell, each table's own mean where it was measured several times; 0 where it was not."""
+    def _features(self, table: WatchedTable) -> Iterator[float]:
+        """The number of measurements, and every measured cell: the mean where there are several, 0 where there is none.
+
+        These are the gate's answers; only those to the questions of the trial runs.
+        """
         measured: dict[tuple[Clique, int], list[Any]] = {}
-        for one in fit.measurements:
+        for one in table.answers:
             measured.setdefault((one.clique, len(one.values)), []).append(one)
+        yield float(len(table.answers))
         for clique, cells in self.setup.features:
             several = measured.get((tuple(clique), cells))
             yield 0.0 if several is None else 1.0
@@ -197,14 +256,33 @@ class Bench:
         """The tables that are measured in some of a few runs, with their numbers of cells."""
         seen: dict[tuple[Clique, int], None] = {}
         for i in range(runs):
-            for one in self.run(bool(i % 2))[1].measurements:
+            for one in self.run(bool(i % 2), look=False)[0].answers:
                 seen.setdefault((one.clique, len(one.values)))
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
-        """Statistics of so many pairs of runs: by pair, table (without and with the target) and number of `observe`."""
+        """The numbers of so many pairs of runs: by pair, table (without and with the target) and number."""
         rng = np.random.default_rng()
-        return np.array([[self.observe(False, rng), self.observe(True, rng)] for _ in range(count)])
+        looks = [i % LOOK_EVERY == 0 for i in range(count)]
+        return np.array([[self.observe(present, rng, look=look) for present in (False, True)] for look in looks])
+
+
+class _Postponed:
+    """A fit that is made when somebody looks at it."""
+
+    def __init__(self, make: Callable[[], Fit]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        made = self.__dict__.setdefault("_made", self._make())
+        return getattr(made, name)
+
+
+def _postpone(mechanism: Mechanism) -> Mechanism:
+    """The same mechanism; what it ends with, `conclude`, waits until somebody looks at the fit."""
+    waiting = copy(mechanism)
+    object.__setattr__(waiting, "conclude", lambda *a, **given: _Postponed(lambda: mechanism.conclude(*a, **given)))
+    return waiting
 
 
 def _expect(fit: Fit, codes: Mapping[str, int]) -> float:

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.domain import Clique
-from understudy.gate import PrivateTable
+from understudy.gate import PrivateTable, gradient
 from understudy.gate import table as gate
 from understudy.gate.noise import NOISES
-from understudy.measurement import Measurement
+from understudy.measurement import Critic, Measurement
 from understudy.testing import expect
 
 
@@ -96,6 +96,7 @@ class Spy:
             ("measure", self._counts("measure", table.measure)),
             ("select", self._select(table.select)),
             ("dependence", self._dependence(table.dependence)),
+            ("gradient", self._gradient(table.gradient)),
             ("error", self._error(table.error)),
             ("tally", self._counts("tally", table.tally)),
             ("values", self._values(table.values)),
@@ -121,6 +122,9 @@ class Spy:
         exact = Fraction(scale)
         if self._what in ("measure", "tally", "values"):
             l1, squared = k * (1 + replaced), Fraction(k * k * (1 + replaced))
+        elif self._what == "gradient":  # every row adds a vector of norm at most UNIT; the entries may be negative
+            l1 = k * (1 + replaced) * gradient.UNIT * len(draw)
+            squared = Fraction((k * (1 + replaced) * gradient.UNIT) ** 2)
         elif self._what == "quality":  # one sum of distances, each moved by k rows or 2 k, in units of 2^-16 rows
             l1 = k * (1 + replaced) * self._weight * 2**16
             squared = Fraction(l1**2)
@@ -203,6 +207,25 @@ class Spy:
             return answers
 
         return dependence
+
+    def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(table: PrivateTable, critic: Critic, *, clip: float, rho: float) -> Any:
+            self._start("gradient", table)
+            answer = original(table, critic, clip=clip, rho=rho)
+            codes = next(table._PrivateTable__source.codes())  # type: ignore[attr-defined]
+            total = np.zeros(sum(array.size for array in critic.arrays), np.int64)
+            for i in range(len(next(iter(codes.values())))):  # row by row: what a row adds depends on itself alone
+                row = {column: array[i : i + 1] for column, array in codes.items()}
+                added = gradient.sum_gradients(critic, clip, table.domain, table.recoding.maps, [row])
+                expect(int(added @ added) <= gradient.UNIT**2, "a row adds more than it may to a gradient")
+                total += added
+            expect(len(self._draws) == 1, "a gradient was released without a draw of noise of its own")
+            noisy = gradient.read_gradients(critic, clip, total + self._draws[0])
+            same = all(np.array_equal(a, b) for a, b in zip(answer, noisy, strict=True))
+            expect(same, "a gradient is not its exact value plus the noise drawn")
+            return answer
+
+        return ask
 
     def _error(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def error(table: PrivateTable, against: Any, *, weights: Mapping[Clique, int], rho: float) -> Any:

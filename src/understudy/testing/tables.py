@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.schema import PrivacyUnit
@@ -43,11 +45,23 @@ class CodedSource:
         self._known.update(marginals(self._codes, self.domain, fresh))
         return iter([(clique, _copy(self._known[clique])) for clique in wanted])
 
+    def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """The coded rows, in one piece."""
+        yield self._codes
+
 
 class SealedSource(CodedSource):
     """A source that must not be read: a refusal must come before rows are read."""
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Fail: correct code does not get here.
+
+        Raises:
+            AssertionError: always.
+        """
+        raise AssertionError("rows were read")
+
+    def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
         """Fail: correct code does not get here.
 
         Raises:

@@ -321,6 +321,27 @@ def test_a_study_is_narrowed_by_its_labels(tmp_path: Path, rows: pd.DataFrame) -
     assert set(found.results["mechanism"].to_pylist()) == {"Columns", "Tree"}
 
 
+def test_real_rows_are_a_reference_on_public_tables_only(rows: pd.DataFrame) -> None:
+    with pytest.raises(SettingError, match="copies real rows"):
+        us.compare(rows, SCHEMA, mechanisms=["subsample", "mst"], epsilon_total=100)
+    for wrong in ("subsample:share=2", "subsample:paper", "subsample:rows=5", "subsample:share=yes"):
+        with pytest.raises(SettingError, match="subsample"):
+            us.compare(rows, SCHEMA, mechanisms=[wrong], public=True)
+    found = us.compare(rows, SCHEMA, mechanisms={"all": "subsample:share=1", "some": "subsample"}, public=True, jobs=1)
+    scores = {line["mechanism"]: line["value"] for line in found.results.to_pylist() if line["part"] == ""}
+    assert scores["all (real rows, not private)"] == 0
+    assert 0 < scores["some (real rows, not private)"] < 1
+
+
+def test_slow_mechanisms_may_run_less_often(rows: pd.DataFrame) -> None:
+    tables = {"t": Table(rows, SCHEMA)}
+    study = make_study(tables=tables, mechanisms=["mst", "aim"], runs=3, runs_of={"aim": 1}, public=True)
+    study.check()
+    assert [(cell.mechanism, cell.run) for cell in study.cells()] == [("mst", 0), ("aim", 0), ("mst", 1), ("mst", 2)]
+    with pytest.raises(SettingError, match="runs_of: 'rap' is no mechanism"):
+        make_study(tables=tables, mechanisms=["mst"], runs_of={"rap": 1}, public=True).check()
+
+
 STUDIES = sorted((Path(__file__).parents[3] / "examples" / "studies").glob("*.yaml"))
 
 

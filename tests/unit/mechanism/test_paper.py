@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,6 +140,33 @@ def test_nist_mst_weighs_the_income_score_by_epsilon(epsilon, weight):
     assert second / sigma["city", "income"] == pytest.approx(2)
     assert {len(m.clique) for m in fit.measurements} == {1, 2, 3}
     assert chosen.plan(source.domain) == {}
+
+
+MARKED = {
+    "fields": [
+        {"name": "sex", "type": "boolean", "understudy": {"role": "income_group"}},
+        {"name": "pay", "type": "boolean", "understudy": {"role": "income"}},
+        {"name": "age", "type": "boolean"},
+        {"name": "city", "type": "boolean", "understudy": {"role": "income_group"}},
+    ],
+    "understudy": {"privacy_unit": "row"},
+}
+
+
+def test_the_income_columns_are_those_that_the_schema_marks():
+    schema = Schema.from_dict(MARKED)
+    assert Schema.from_dict(schema.to_dict()) == schema
+    chosen = NistMST(cliques=[("sex", "age")])
+    assert chosen.prepare(schema).income == ("sex", "city", "pay")
+    assert replace(chosen, income=("age", "pay")).prepare(schema).income == ("age", "pay")
+    assert replace(chosen, income=()).prepare(schema).income == ()
+    assert chosen.prepare(Schema.from_domain({"sex": 2, "age": 2})).income == ()
+
+
+def test_two_incomes_are_refused():
+    fields = [{"name": name, "type": "boolean", "understudy": {"role": "income"}} for name in ("pay", "sex", "age")]
+    with pytest.raises(SettingError, match="'pay' and 'sex' are both marked"):
+        NistMST(cliques=[("sex", "age")]).prepare(Schema.from_dict(MARKED | {"fields": fields}))
 
 
 def test_an_income_that_is_no_column_is_refused_before_anything_is_spent():

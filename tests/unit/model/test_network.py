@@ -18,7 +18,7 @@ def test_the_gradient_is_that_of_the_loss(monkeypatch):
     monkeypatch.setattr(network, "_HIDDEN", 4)
     targets = Targets(DOMAIN, [TABLE], None)
     made = Network(DOMAIN, {"a": np.array([0.5, 0.5]), "b": np.array([0.2, 0.3, 0.5])})
-    _, gradients = made.loss(targets)
+    _, gradients = made.loss(targets.loss)
     assert [array.shape for array in gradients] == [array.shape for array in made.parameters]
     rng = np.random.default_rng(0)
     for parameter, gradient in zip(made.parameters, gradients, strict=True):
@@ -26,7 +26,7 @@ def test_the_gradient_is_that_of_the_loss(monkeypatch):
         losses = []
         for step in (0.002, -0.002):
             parameter += step * way
-            losses.append(made.loss(targets)[0])
+            losses.append(made.loss(targets.loss)[0])
             parameter -= step * way
         assert (losses[0] - losses[1]) / 0.004 == pytest.approx(float((gradient * way).sum()), rel=0.03, abs=2e-4)
 

@@ -30,7 +30,7 @@ from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 12, "b": 7, "c": 2, "d": 20, "e": 5}
 DOMAIN = Domain(SIZES)
-SLOW = {"gem", "rap"}  # seconds for each plan
+SLOW = {"dp-wgan", "gem", "rap"}  # seconds for each plan
 EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in sorted(MECHANISMS)]
 
 

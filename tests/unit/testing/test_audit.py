@@ -126,7 +126,7 @@ def test_tables_of_a_pair_are_neighbours():
 def test_a_bench_runs_units_of_several_rows_and_public_numbers_of_rows():
     for given in ({"max_rows": 3}, {"rows_public": True}):
         bench = Bench(Setup("independent", **given), worst_pairs(Budget.of(rho=1.0))[0])
-        assert bench.pairs(2).shape == (2, 2, 5)
+        assert bench.pairs(2).shape == (2, 2, 7)
         divergence, asked = bench.explore(2)
         assert math.sqrt(divergence) == pytest.approx(math.sqrt(2 * float(bench.budget.rho)), rel=1e-6)
         assert asked == 1
@@ -139,7 +139,7 @@ def test_the_facade_audits_by_name_and_by_object_and_writes_a_page():
     assert "independent: consistent" in page
     assert page.count("<polyline") == 12
     data = found.to_dict()
-    assert [one["name"] for one in data["statistics"]] == ["likelihood", "model", "rows", "learned"]
+    assert [one["name"] for one in data["statistics"]] == ["likelihood", "model", "rows", "total", "learned"]
 
 
 def test_wrong_arguments_are_named():
@@ -216,10 +216,10 @@ def test_every_answer_of_correct_code_is_paid_for(name, given):
 def test_the_power_is_that_of_the_verdict():
     """With the area that is said to be findable, 95 % of audits have as many wins as the verdict needs."""
     found = dataclasses.replace(us.audit("independent", pairs=10), findings=[finding(0.5, pairs=2000)])
-    assert found.power == pytest.approx(0.26, abs=0.02)
+    assert found.power == pytest.approx(0.28, abs=0.02)
     area = auc_of_mu(found.theory_mu + found.power)
     limit = min(found.claim.auc, auc_of_mu(SLACK * found.theory_mu))
-    needed = next(k for k in range(1000, 2001) if proportion_low(k, 2000, 1e-6 / 4) > limit)
+    needed = next(k for k in range(1000, 2001) if proportion_low(k, 2000, 1e-6 / 6) > limit)
     assert binomial_tail(needed, 2000, area) == pytest.approx(0.95, abs=1e-3)
     assert "So few pairs" in us.audit("independent", pairs=10).text()
 

@@ -91,6 +91,15 @@ def _draw_values(
 # Gradual updates
 
 
+@compiled()
+def count_rows(cells: Any, have: Any) -> None:
+    """Count the rows of each cell."""
+    for c in range(have.size):
+        have[c] = 0
+    for i in range(cells.size):
+        have[cells[i]] += 1
+
+
 @compiled(inner=True)
 def _find_shrink_factor(have: Any, target: Any, wanted: float) -> float:
     """Find beta such that cells with too many rows give up `wanted` rows: the sum of min(excess, beta * have)."""
