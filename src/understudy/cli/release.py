@@ -241,10 +241,12 @@ def answer(
     (`dose="2,5 mg"`). Example:
 
     understudy answer people.release "sex=F, age=30..40"
-    """
-    from understudy.release import Release
 
-    found = Release.load(release).answer(query, confidence=confidence, share=share)
+    For linked tables: understudy answer clinic.release "patients.sex=F, #visits=3.."
+    """
+    from understudy.release.release import open_release
+
+    found = open_release(release).answer(query, confidence=confidence, share=share)
     number = "{:.4g}" if share else "{:.0f}"
     lines = [f"{number.format(found.value)} by the model"]
     if found.high is None:
