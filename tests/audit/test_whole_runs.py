@@ -174,7 +174,9 @@ def reuses_noise(name, runs=12):
     return Inspection(runs, 0, (), (), repeated, expected).noise_is_reused(ERROR)
 
 
-@pytest.mark.parametrize("name", [one for one in mechanisms(slow={"adaptive", "gem", "rap"}) if one.values[0] in TWICE])
+@pytest.mark.parametrize(
+    "name", [one for one in mechanisms(slow={"adaptive", "dp-wgan", "gem", "rap"}) if one.values[0] in TWICE]
+)
 def test_noise_that_is_used_twice_is_found_by_the_audit_in_a_few_runs(name, monkeypatch):
     assert not reuses_noise(name)
     noise_used_twice(monkeypatch)
