@@ -3,7 +3,7 @@ PYTHON ?= python3
 DATA ?= ../shared/data
 BIN := .venv/bin
 
-.PHONY: audit demo test test-ledger test-often test-slow test-services check house bench docs clean clean-machine
+.PHONY: audit demo test test-ledger test-often test-slow test-services check house bench docs pictures clean clean-machine
 
 demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
@@ -57,6 +57,9 @@ audit: .venv/dev.stamp ## 20,000 pairs of runs of every mechanism, and of one wi
 
 docs: .venv/dev.stamp ## rewrite the reference page of the command line
 	$(BIN)/python -m understudy.cli reference > docs/reference/cli.md
+
+pictures: .venv/dev.stamp ## take the pictures of the studio's guide, in Chromium
+	UNDERSTUDY_PICTURES=1 $(BIN)/python -m pytest -q tests/studio/test_browser.py -k from_nothing
 
 clean-machine: ## the README and every guide, word for word, on bare systems (root and debootstrap; a quarter of an hour)
 	tests/clean_machine.sh

@@ -22,7 +22,7 @@ from understudy.studio import jobs, uploads
 from understudy.studio.guard import Session
 from understudy.studio.jobs import Job, read_job
 
-from .conftest import Browser, accept_now, choose_budget, draft_now, release_now, write_people
+from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, write_people
 
 
 def wait_for(browser: Browser, key: str, seconds: float = 120.0) -> Any:
@@ -407,3 +407,12 @@ def test_grants_and_tokens_of_the_ledger_page(custodian):
     assert secret is not None
     assert secret[1] not in custodian.get("/ledger").text
     assert [token.name for token in Ledger().tokens()] == ["Ana"]
+
+
+def test_the_ledger_records_the_holder_of_a_token(tmp_path):
+    studio = make_studio(tmp_path / "studio", local=False)
+    token, secret = Ledger().add_token("custodian", "Cleo")
+    browser = Browser(studio, Session("custodian", token.holder, "Cleo", secret), "studio.example.org")
+    assert browser.send_form("/ledger/grant", dataset="people", epsilon="4").status_code == 303
+    assert [entry.who for entry in Ledger().entries() if entry.kind == "grant"] == [token.holder]
+    assert "Cleo, custodian" in browser.get("/ledger").text

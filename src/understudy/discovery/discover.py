@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from understudy.accounting.budget import Budget
 from understudy.accounting.charge import What
@@ -93,6 +94,10 @@ class NoRows:
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Count nothing."""
+        return iter(())
+
+    def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """No rows; recorded gradients are recalled without them."""
         return iter(())
 
 

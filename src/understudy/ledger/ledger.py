@@ -16,6 +16,8 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -677,8 +679,30 @@ class _Log:
         return found
 
 
+_acting: ContextVar[str | None] = ContextVar("acting", default=None)
+
+
+@contextmanager
+def acting_as(who: str | None) -> Iterator[None]:
+    """Record what is done within the block under another name, as a server does for the holder of a token.
+
+    Args:
+        who: the name, as `token_holder` returns it; None for the current user.
+    """
+    before = _acting.set(who)
+    try:
+        yield
+    finally:
+        _acting.reset(before)
+
+
 def current_user() -> str:
-    """Return the current user: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
+    """Return the current user.
+
+    That is who `acting_as` names, the holder of the token in `UNDERSTUDY_TOKEN`, or the operating system's user.
+    """
+    if (who := _acting.get()) is not None:
+        return who
     if token := os.environ.get("UNDERSTUDY_TOKEN"):
         return token_holder(token)
     try:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import repeat
 from statistics import NormalDist
 from typing import Any
 
@@ -171,6 +172,10 @@ class MadeUpSource:
             self._known[clique] = _times(table, self._weight)
         self.asked.update(asked)
         return iter([(clique, self._known[clique]) for clique in asked])
+
+    def codes(self) -> Iterator[Codes]:
+        """The made-up rows, as often as they count."""
+        return repeat(self._codes, self._weight)
 
 
 def _times(table: Counts, weight: int) -> Counts:

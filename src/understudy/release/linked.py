@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.errors import ReleaseError, UnderstudyError
+from understudy.errors import ReleaseError, SettingError, UnderstudyError
 from understudy.model.fit import Fit
 from understudy.model.given import ConditionalDraws
+from understudy.release.answer import Answer, parse_query
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.release import Release
 from understudy.release.rows import check_size, find_members
@@ -134,6 +135,31 @@ class LinkedRelease:
         drawn = _Drawing(self, count, rng).draw()
         made = _write_keys(self.schema, drawn, rng, as_written=as_written)
         return {name: convert_rows(table, as_) for name, table in made.items()}
+
+    def answer(self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False) -> Answer:
+        """Estimate how many rows of the root satisfy conditions, with an interval for the true number.
+
+        Args:
+            query: conditions on the root's columns and numbers of children: `"patients.sex=F, #visits=3.."`, or a
+                mapping; see `Release.answer`.
+            confidence: the probability with which the interval holds.
+            share: answer with shares of all rows instead of counts.
+
+        **Guarantees.** As `Release.answer`. **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            SettingError: for a query that does not fit, or that names columns of other tables: no bound is known for
+                these; count the rows of `sample` instead.
+        """
+        root = self.parts[self.schema.root]
+        asked = parse_query(query) if isinstance(query, str) else dict(query)
+        if other := [column for column in asked if column not in root.schema.domain]:
+            known = ", ".join(root.schema.domain)
+            raise SettingError(
+                f"{other[0]!r}: answers are about rows of {self.schema.root}, with conditions on {known}; no bound is "
+                "known for other tables: count the rows of `sample`"
+            )
+        return root.answer(asked, confidence=confidence, share=share)
 
     def summary(self) -> dict[str, Any]:
         """Summarize the release as plain data, for scripts; public facts only."""

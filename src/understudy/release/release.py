@@ -461,7 +461,9 @@ class Release:
         """
         manifest, arrays = read_archive(as_path("path", path))
         if "parts" in manifest:
-            raise ReleaseError(f"{path} is a release of linked tables; open it with `LinkedRelease.load`")
+            raise ReleaseError(
+                f"{path} is a release of linked tables; open it with `understudy.release.linked.LinkedRelease.load`"
+            )
         return cls._load(path, manifest, arrays)
 
     @classmethod

@@ -101,6 +101,12 @@ class RunFile:
 
         return table_name(self.near(self.content["data"]))
 
+    @property
+    def linked(self) -> bool:
+        """Whether the schema is a data package of linked tables."""
+        content = _parse_file(self.schema, "schema")
+        return isinstance(content, Mapping) and "resources" in content
+
     def digest(self) -> str:
         """The digest of the content of the run file, the schema, a workload file and a query; never of rows.
 
@@ -139,10 +145,10 @@ class RunFile:
         """
         from understudy.quality import parse_share
         from understudy.run.pipeline import RunSpec
-        from understudy.schema import Schema
+        from understudy.schema.linked import load_any
         from understudy.source.place import read_query
 
-        content, schema = self.content, Schema.load(self.schema)
+        content, schema = self.content, load_any(self.schema)
         mechanism = content.get("mechanism", "auto")
         name = mechanism if isinstance(mechanism, str) else mechanism["name"]
         rows, query = content.get("rows"), content.get("query")

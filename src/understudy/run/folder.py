@@ -19,6 +19,7 @@ from understudy.run.file import RunFile
 
 if TYPE_CHECKING:
     from understudy.release import Release
+    from understudy.release.linked import LinkedRelease
 
 Status = Literal["made", "resumed", "completed", "unchanged"]
 
@@ -129,7 +130,11 @@ class _Folder:
         before = "rehearsal-" if file.rehearsal else ""
         outputs = file.outputs
         self.release = path / f"{before}stand-in.release"
-        self.rows = [path / f"{before}rows.{kind}" for kind in outputs["rows"]]
+        self.linked = file.linked
+        if self.linked:  # a folder with a file for each table
+            self.rows = [path / f"{before}rows-{kind}" for kind in outputs["rows"]]
+        else:
+            self.rows = [path / f"{before}rows.{kind}" for kind in outputs["rows"]]
         names = {"public": "report.html", "custodian": "report.custodian-only.html"}
         self.reports = {kind: path / f"{before}{names[kind]}" for kind in outputs["report"]}
 
@@ -141,11 +146,12 @@ class _Folder:
             return Outcome("unchanged", self._summary(known.dataset, (known.finished or {})["facts"]))
         self._check(known)
         status: Status
+        release: Any
         try:
             if there:
-                from understudy.release import Release
+                from understudy.release.release import open_release
 
-                status, release = "completed", Release.load(self.release)
+                status, release = "completed", open_release(self.release)
             else:
                 finished, begun = known is not None and known.finished is not None, known is not None and known.answered
                 release = self._make(progress, begun=begun)
@@ -157,7 +163,8 @@ class _Folder:
             raise
         from understudy.release.release import summarize
 
-        return Outcome(status, self._summary(self.file.dataset, summarize(release)))
+        facts = release.summary() if self.linked else summarize(release)
+        return Outcome(status, self._summary(self.file.dataset, facts))
 
     def _find_run(self) -> RunHandle | None:
         """Find the run of this file and folder in the ledger, or the run of a finished folder that was moved."""
@@ -199,13 +206,18 @@ class _Folder:
             raise OutputError(
                 f"{self.path} is not empty and holds no run of this file; choose a new folder. Nothing was spent"
             )
+        if self.linked and (self.file.rehearsal or "custodian" in self.reports):
+            raise SettingError(
+                "linked tables have no rehearsal and no report for the custodian yet; leave it out, and compare rows "
+                "with `understudy evaluate`. Nothing was spent"
+            )
         if "custodian" in self.reports and self.file.content.get("query") is not None:
             raise SettingError(
                 "outputs: report: a report for the custodian reads a table, not a query; make a view of it, or leave "
                 "the report out. Nothing was spent"
             )
 
-    def _make(self, progress: Progress, *, begun: bool) -> Release:
+    def _make(self, progress: Progress, *, begun: bool) -> Any:
         """Make the release; a run with answers is finished from them if the table is gone."""
         from understudy.run.pipeline import execute
 
@@ -220,13 +232,15 @@ class _Folder:
                 **({"quality": self.file.content["quality"]} if self.file.content.get("quality") else {}),
             },
         )
-        made: Release = execute(spec, output=self.release, progress=progress, ledger=self.ledger)
-        return made
+        return execute(spec, output=self.release, progress=progress, ledger=self.ledger)
 
-    def _write_outputs(self, release: Release, progress: Progress) -> None:
+    def _write_outputs(self, release: Any, progress: Progress) -> None:
         from understudy.files import write_text
         from understudy.sink.files import write_rows
 
+        if self.linked:
+            self._write_linked(release, progress)
+            return
         for path in self.rows:
             if self.file.rehearsal or not path.exists():
                 progress(Step("sample", None, path.name))
@@ -236,6 +250,20 @@ class _Folder:
             if self.file.rehearsal or not path.exists():
                 progress(Step("write", None, path.name))
                 write_text(self._page(kind, release, progress), path, private=kind == "custodian")
+
+    def _write_linked(self, release: LinkedRelease, progress: Progress) -> None:
+        from understudy.files import write_text
+        from understudy.report.linked import linked_report
+        from understudy.sink.linked import write_tables
+
+        for kind, path in zip(self.file.outputs["rows"], self.rows, strict=True):
+            if not path.exists():
+                progress(Step("sample", None, path.name))
+                rows = release.sample(seed=self.file.outputs["seed"], as_written=kind == "csv")
+                write_tables(rows, release.schema, path, kind=kind)
+        for path in self.reports.values():
+            if not path.exists():
+                write_text(linked_report(release), path)
 
     def _page(self, kind: str, release: Release, progress: Progress) -> str:
         from understudy.report import custodian_report, public_report

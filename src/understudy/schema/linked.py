@@ -268,7 +268,11 @@ class LinkedSchema:
         return column.name if column.ordinary > _ORDER_CODES else None
 
     def _sibling_groups(self, table: str, part: str, size: int, *, exact: bool) -> NDArray[np.int64] | None:
-        """Merge the codes of a sibling's column to about ten: by its levels, else along its axis."""
+        """Merge the codes of a sibling's column to about ten: by its levels, else along its axis.
+
+        The order column of the previous sibling keeps its codes (`exact`): merging them made pairs of columns of a
+        table worse (benchmarks/linked.md).
+        """
         if size <= _SIBLING_CODES:
             return None
         if part.startswith("#"):

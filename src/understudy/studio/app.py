@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +31,7 @@ from understudy.errors import (
     describe_unexpected,
 )
 from understudy.ledger import Ledger
+from understudy.ledger.ledger import acting_as
 from understudy.studio.guard import Guard, Session, Sessions, holds_token
 from understudy.studio.jobs import Jobs
 from understudy.studio.planner import Planner
@@ -71,14 +71,10 @@ class Studio:
     roots: tuple[Path, ...] = ()
     uploads: UploadLimits = field(default_factory=UploadLimits)
 
-    @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
-        """Open the ledger."""
-        book = Ledger(self.ledger_address)
-        try:
-            yield book
-        finally:
-            book.close()
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger; connecting to its database takes longer than reading it, so all pages share the connections."""
+        return Ledger(self.ledger_address)
 
 
 class Form(dict[str, str]):
@@ -216,7 +212,8 @@ def _endpoint(studio: Studio, page: Page) -> Callable[[Request], Any]:
                 visit = Visit(studio, request, session, await _read_form(request))
                 if page.role != "open" and not holds_token(session, visit.form, request.headers):
                     raise Refused("this form is not from a page of this session; load the page again")
-            return await run_in_threadpool(page.show, visit)
+            with acting_as(None if session is None or session.token is None else session.who):
+                return await run_in_threadpool(page.show, visit)
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException:
@@ -280,8 +277,7 @@ def _describe_spending(visit: Visit) -> str:
     if visit.session is None or visit.session.role != "custodian":
         return "Nothing was spent."
     try:
-        with visit.studio.ledger() as book:
-            return visit.studio.projects.get(key).spending(book).words if key else "Nothing was spent."
+        return visit.studio.projects.get(key).spending(visit.studio.ledger).words if key else "Nothing was spent."
     except LedgerError:
         return "The ledger cannot be read at the moment, so this page cannot say. Nothing is spent without the ledger."
     except UnderstudyError:
@@ -313,5 +309,5 @@ def _send_static(request: Request) -> Response:
 
 def close_studio(studio: Studio) -> None:
     """End what the studio started, except jobs: they go on."""
-    with suppress(Exception):
-        studio.planner.close()
+    studio.planner.close()
+    studio.ledger.close()

@@ -162,6 +162,9 @@ class Jobs:
             job = read_job(project)
             if job is not None and job.active:
                 raise InputError("this project is being worked on already; wait for it, or cancel it")
+            if (last := _children.get(project.folder)) is not None:
+                with suppress(subprocess.TimeoutExpired):  # its work is done; it ends in a moment
+                    last.wait(_GRACE_SECONDS)
             running = [one for one in map(read_job, self._projects.all()) if one is not None and one.active]
             if len(running) >= self.limits.jobs:
                 raise InputError(f"{len(running)} jobs are running already; try again when one of them is done")

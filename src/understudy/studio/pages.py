@@ -71,8 +71,8 @@ def log_in(visit: Visit) -> Response:
     if sessions.busy:
         return visit.page("login.html", 429, wrong="Too many wrong tokens. Wait a minute, then try again.")
     given = visit.form.get("token", "").strip()
-    with visit.studio.ledger() as book:
-        known = {token.holder: token for token in book.tokens() if not token.revoked}
+    book = visit.studio.ledger
+    known = {token.holder: token for token in book.tokens() if not token.revoked}
     token = known.get(token_holder(given))
     if token is None:
         sessions.count_failure()
@@ -469,8 +469,8 @@ def show_budget(visit: Visit) -> Response:
         return visit.go(f"/p/{project.id}/columns")
     schema = project.schema()
     people = project.people or schema.rows
-    with visit.studio.ledger() as book:
-        allowance = _allowance(book, project.name)
+    book = visit.studio.ledger
+    allowance = _allowance(book, project.name)
     job = read_job(project)
     return visit.page(
         "budget.html",
@@ -497,7 +497,7 @@ def _mechanisms() -> list[tuple[str, str]]:
     found = [
         (name, chosen.when or "") for name, chosen in sorted(mechanism_classes().items()) if not needs_public(name)
     ]
-    return [(AUTO, "the recommended one"), *found]
+    return [(AUTO, "the run chooses by columns, people and budget"), *found]
 
 
 def _allowance(book: Ledger, dataset: str) -> dict[str, Any]:
@@ -582,8 +582,8 @@ def _is_spent(visit: Visit, project: Project) -> bool:
     """Whether the run of a project has spent its budget, so that nothing about it can change any more."""
     if not project.run_file.exists():
         return False
-    with visit.studio.ledger() as book:
-        return project.spending(book).state in ("answered", "finished")
+    book = visit.studio.ledger
+    return project.spending(book).state in ("answered", "finished")
 
 
 def _refuse_spent(visit: Visit, project: Project) -> None:
@@ -606,8 +606,8 @@ def show_release(visit: Visit) -> Response:
         return visit.go(f"/p/{project.id}/budget")
     schema = project.schema()
     unit = schema.privacy_unit
-    with visit.studio.ledger() as book:
-        allowance = _allowance(book, project.name)
+    book = visit.studio.ledger
+    allowance = _allowance(book, project.name)
     return visit.page(
         "confirm.html",
         project=project,
@@ -659,8 +659,8 @@ def _release_state(visit: Visit, project: Project, template: str) -> Response:
         return visit.go(f"/p/{project.id}/result")
     spending = None
     if job is not None and not job.active:
-        with visit.studio.ledger() as book:
-            spending = project.spending(book)
+        book = visit.studio.ledger
+        spending = project.spending(book)
     left = "" if job is None or job.task != "release" else job.time_left(project.seconds)
     return visit.page(template, project=project, job=job, spending=spending, left=left)
 
@@ -684,10 +684,10 @@ def return_budget(visit: Visit) -> Response:
     job = read_job(project)
     if job is not None and job.active:
         raise InputError("the release is being made; cancel it first")
-    with visit.studio.ledger() as book:
-        spending = project.spending(book)
-        if spending.state == "reserved" and spending.run is not None:
-            book.cancel(spending.run)
+    book = visit.studio.ledger
+    spending = project.spending(book)
+    if spending.state == "reserved" and spending.run is not None:
+        book.cancel(spending.run)
     if spending.state in ("nothing", "reserved"):
         (project.folder / "job.json").unlink(missing_ok=True)
     return visit.go(f"/p/{project.id}/budget")
@@ -720,11 +720,11 @@ def show_ledger(visit: Visit) -> Response:
 
 
 def _ledger_page(visit: Visit, status: int = 200, **content: Any) -> Response:
-    with visit.studio.ledger() as book:
-        datasets = [book.describe(name) for name in sorted(book.datasets())]
-        runs = list(reversed(book.reservations()))
-        tokens = book.tokens()
-        address = book.address
+    book = visit.studio.ledger
+    datasets = [book.describe(name) for name in sorted(book.datasets())]
+    runs = list(reversed(book.reservations()))
+    tokens = book.tokens()
+    address = book.address
     rows = [
         {
             "run": one.run,
@@ -755,41 +755,41 @@ def add_grant(visit: Visit) -> Response:
     if epsilon is None:
         raise SettingError("epsilon: say how much may be spent")
     per = "year" if form.get("per") == "year" else "all"
-    with visit.studio.ledger() as book:
-        book.grant(
-            Grant(form.get("dataset", "").strip(), epsilon, form.number("delta", "delta") or 1e-6, None, cast(Any, per))
-        )
+    book = visit.studio.ledger
+    book.grant(
+        Grant(form.get("dataset", "").strip(), epsilon, form.number("delta", "delta") or 1e-6, None, cast(Any, per))
+    )
     return visit.go("/ledger#datasets")
 
 
 def revoke_grant(visit: Visit) -> Response:
     """Revoke a grant."""
-    with visit.studio.ledger() as book:
-        book.revoke(int(visit.form.number("grant", "grant") or 0))
+    book = visit.studio.ledger
+    book.revoke(int(visit.form.number("grant", "grant") or 0))
     return visit.go("/ledger#datasets")
 
 
 def verify_ledger(visit: Visit) -> Response:
     """Verify that no entry was changed."""
-    with visit.studio.ledger() as book:
-        wrong = book.verify() if book.exists else []
+    book = visit.studio.ledger
+    wrong = book.verify() if book.exists else []
     return _ledger_page(visit, verified=wrong)
 
 
 def add_token(visit: Visit) -> Response:
     """Make a token; it is shown once."""
     role = visit.form.get("role", "")
-    with visit.studio.ledger() as book:
-        token, secret = book.add_token(cast(Any, role), visit.form.get("name", ""))
+    book = visit.studio.ledger
+    token, secret = book.add_token(cast(Any, role), visit.form.get("name", ""))
     return _ledger_page(visit, new_token=secret, token=token)
 
 
 def revoke_token(visit: Visit) -> Response:
     """Revoke a token, and end its sessions."""
     number = int(visit.form.number("token", "token") or 0)
-    with visit.studio.ledger() as book:
-        found = next((token for token in book.tokens() if token.number == number), None)
-        book.revoke_token(number)
+    book = visit.studio.ledger
+    found = next((token for token in book.tokens() if token.number == number), None)
+    book.revoke_token(number)
     if found is not None:
         visit.studio.sessions.close_all(found.holder)
     return visit.go("/ledger#tokens")

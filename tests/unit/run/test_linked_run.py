@@ -119,6 +119,8 @@ def test_the_command_line_leads_from_files_to_files(clinic: Path, tmp_path: Path
     budget = ["--epsilon", "1", "--delta", "1e-6", "-m", "independent", "-o", release, "-s", tmp_path / "clinic.yaml"]
     assert "epsilon = 1" in call("synthesize", "--tables", clinic, *budget)
     assert "diagnoses: 2 columns, at most 2 for each row of visits" in call("inspect", release)
+    assert "in the true table" in call("answer", release, "patients.sex=F, #visits=1..")
+    assert "answers are about rows of patients" in call("answer", release, "visits.ward=A", code=3)
     assert "of visits" in call("sample", release, "-o", rows, "--seed", 1, "-n", 20)
     assert sorted(file.name for file in rows.iterdir()) == [
         "datapackage.json",
@@ -170,3 +172,22 @@ def test_a_package_may_name_its_files(tmp_path: Path) -> None:
     from understudy.schema.linked import LinkedSchema
 
     assert us.synthesize(tmp_path, LinkedSchema.from_dict(package), **BUDGET).schema.paths["visits"] == "raw-visits.csv"
+
+
+def test_a_run_file_makes_release_rows_and_report_once(clinic: Path, tmp_path: Path) -> None:
+    lines = ["data: clinic", "schema: clinic.yaml", "budget: {epsilon: 1, delta: 1e-6}", "mechanism: independent"]
+    (tmp_path / "run.yaml").write_text("\n".join([*lines, "outputs: {rows: [csv, parquet], seed: 1}"]))
+    from understudy.run import run
+
+    first = run(tmp_path / "run.yaml", tmp_path / "out")
+    assert (first.status, Path(first.summary["release"]).exists()) == ("made", True)
+    assert (tmp_path / "out" / "rows-csv" / "visits.csv").exists()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "at most 3 rows for each of its rows" in page
+    assert "only through their parent" in page
+    assert run(tmp_path / "run.yaml", tmp_path / "out").status == "unchanged"
+    (tmp_path / "out" / "report.html").unlink()
+    assert run(tmp_path / "run.yaml", tmp_path / "out").status == "completed"
+    assert Ledger().total("clinic").runs == 1
+    with pytest.raises(SettingError, match="no rehearsal"):
+        run(tmp_path / "run.yaml", tmp_path / "other", rehearse=True)
