@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from os import PathLike
@@ -173,12 +174,13 @@ def attack(
     start, report = time.monotonic(), as_progress(progress)
     rng = np.random.default_rng(as_whole("seed", seed))
     rows = _People.of(real, release.schema, "real table")
-    if holdout is None:
-        games = _refold(release, rows, 60 * minutes, rng, report)
-    else:
-        games = [_hold_out(release, rows, _People.of(holdout, release.schema, "holdout table"), rng)]
     claim = Ceiling.of(release.receipt)
-    played = [_play(game, report, number, len(games)) for number, game in enumerate(games)]
+    with _one_thread():
+        if holdout is None:
+            games = _refold(release, rows, 60 * minutes, rng, report)
+        else:
+            games = [_hold_out(release, rows, _People.of(holdout, release.schema, "holdout table"), rng)]
+        played = [_play(game, report, number, len(games)) for number, game in enumerate(games)]
     limits = {"auc": claim.auc, "advantage": claim.advantage, "true_positives": float(claim.power(_RARE))}
     domain, notes = release.schema.domain, []
     if len(domain) > _COLUMNS:
@@ -409,7 +411,6 @@ def score_rows(made: Codes, sizes: Mapping[str, int], targets: Codes, reference:
 def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.float64]:
     """The log odds of boosted trees that tell synthetic rows from the population's (DOMIAS)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits
 
     def stack(codes: Codes) -> NDArray[np.float64]:
         return np.stack([codes[name] for name in made], axis=1).astype(np.float64)
@@ -418,9 +419,19 @@ def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.f
     drawn = stack(made)[np.random.default_rng(0).permutation(len(next(iter(made.values()))))[: len(known)]]
     labels = np.repeat([1, 0], [len(drawn), len(known)])
     trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
-    with threadpool_limits(1):  # on a busy machine, threads that wait for each other take twenty times the time
-        found: NDArray[np.float64] = trees.fit(np.concatenate([drawn, known]), labels).decision_function(stack(targets))
+    found: NDArray[np.float64] = trees.fit(np.concatenate([drawn, known]), labels).decision_function(stack(targets))
     return found
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Keep numpy and scikit-learn to one thread: on a busy machine, threads that wait for each other take most time."""
+    if not _has_trees():
+        return nullcontext()
+    import sklearn.ensemble  # noqa: F401 - its threads are limited only once they are loaded
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
 
 
 def _has_trees() -> bool:

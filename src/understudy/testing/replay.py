@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.gate import Selection
-from understudy.measurement import KroneckerQuery, Measurement
+from understudy.measurement import Critic, KroneckerQuery, Measurement
 from understudy.mechanism import Fit
 from understudy.metric.roc import proportion_low
 from understudy.progress import Step
@@ -164,6 +164,11 @@ class InspectedTable(WatchedTable):
         wanted = list(pairs)
         self.questions.append(("dependence", wanted, rho))
         return super().dependence(wanted, rho=rho)
+
+    def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
+        """As the gate's."""
+        self.questions.append(("gradient", [_plain(array) for array in critic.arrays], clip, rho))
+        return super().gradient(critic, clip=clip, rho=rho)
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
         """As the gate's."""

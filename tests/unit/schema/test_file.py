@@ -152,6 +152,7 @@ FIELDS = [
 TABLES = [
     (["fields"], "check which file it is"),
     ({"fields": []}, "list them under `fields`"),
+    ({"fields": [OK], "resources": []}, "a data package of several tables"),
     ({"fields": [OK], "understudy": []}, "`understudy` must be a mapping of keys; correct it"),
     ({"fields": [OK], "missingValues": ["", "NA"], "understudy": ROW}, "{missing: {token: reason}}` in each field"),
     ({"fields": [OK], "colour": 1}, "unknown key `colour`; remove it"),
