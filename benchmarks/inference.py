@@ -452,9 +452,9 @@ def show(given: argparse.Namespace) -> None:
     known["about"] = np.where(known.kind == "population", "population", "table")
     _print_by(known, ["mechanism", "table", "epsilon", "about"])
     _print_by(known, ["statistic", "mechanism", "about"])
-    print("\nLines below 94 % (measured) or 90 % (not measured), of at least 20 intervals:\n")
+    print("\nLines below 94 % (measured) or 90 % (not measured), of at least 40 intervals:\n")
     for key, part in known.groupby(["table", "mechanism", "epsilon", "statistic", "about", "measured"]):
-        if len(part) >= 20 and part.covered.mean() < (0.94 if key[-1] else 0.90):
+        if len(part) >= 40 and part.covered.mean() < (0.94 if key[-1] else 0.90):
             words = [*map(str, key[:-1]), "measured" if key[-1] else "not measured"]
             by_run = part.groupby("run").covered.mean()
             spread = 100 * by_run.std() / math.sqrt(len(by_run))
@@ -468,8 +468,8 @@ def show(given: argparse.Namespace) -> None:
     refused = record[record.term.astype(str).str.startswith("refused")]
     asked = len(record.drop_duplicates([*FIELDS[:6], "asked"]))
     print(f"\nRefused: {len(refused)} of {asked} asked.")
-    for text, count in refused.term.str.split("(").str[0].str[:60].value_counts().items():
-        print(f"- {count}: {text}")
+    for text, count in refused.term.str.split("[('0-9]").str[0].str[:60].value_counts().items():
+        print(f"- {count}: {text.removeprefix('refused: ')}")
 
 
 def _coverage(part: pd.DataFrame) -> str:

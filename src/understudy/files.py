@@ -66,9 +66,7 @@ def write_text(text: str, path: Path, *, private: bool = False) -> None:
         with write_atomically(check_file_name(path), private=private) as file:
             file.write(text.encode())
     except OSError as error:
-        why = describe_os_error(error)
-        words = f"{path} could not be written ({why}); check that the folder exists and is yours to write to"
-        raise OutputError(words) from None
+        raise could_not_write(path, error) from None
 
 
 def draft_path(path: Path) -> Path:
@@ -119,6 +117,19 @@ def check_space(folder: Path, needed_bytes: int) -> None:
         raise OutputError(
             f"{folder} has {free >> 20} MiB free and up to {-(-wanted // (1 << 20))} MiB may be needed; make room"
         )
+
+
+def could_not_write(what: object, error: OSError) -> OutputError:
+    """Return the error of an output that could not be written, with the remedy.
+
+    >>> import errno
+    >>> print(could_not_write("rows.csv", OSError(errno.ENOSPC, "full")))
+    rows.csv could not be written (No space left on device); make room there, or choose another place
+    """
+    is_full = error.errno in FULL_DISK
+    remedy = "check that the folder exists and is yours to write to"
+    remedy = "make room there, or choose another place" if is_full else remedy
+    return OutputError(f"{what} could not be written ({describe_os_error(error)}); {remedy}")
 
 
 def describe_os_error(error: OSError) -> str:

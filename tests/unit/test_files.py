@@ -1,3 +1,4 @@
+import errno
 import os
 import secrets
 import stat
@@ -26,6 +27,16 @@ def test_a_private_page_is_for_its_owner_alone(tmp_path, private, others):
 def test_a_page_that_cannot_be_written_says_so(tmp_path):
     with pytest.raises(OutputError, match="could not be written"):
         write_text("page", tmp_path / "no" / "p.html")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "make room there"), (errno.EACCES, "check that the folder exists")]
+)
+def test_what_could_not_be_written_names_the_remedy(number, remedy):
+    words = str(files.could_not_write("rows.csv", OSError(number, "a library's words, which may quote a cell")))
+    assert words.startswith("rows.csv could not be written")
+    assert remedy in words
+    assert "quote a cell" not in words
 
 
 def test_a_private_page_does_not_take_over_who_could_read_the_one_before(tmp_path):

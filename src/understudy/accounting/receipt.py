@@ -93,7 +93,9 @@ class Receipt:
         return f"<Receipt: {self.guarantee()}, {len(self.charges)} charges>"
 
     def _repr_html_(self) -> str:
-        lines = [line.partition(": ")[::2] for line in self.text().splitlines() if ": " in line]
+        split = [line.partition(": ") for line in self.text().splitlines()]
+        lines = [(label, words) if words and "." not in label else ("", label + colon + words)
+                 for label, colon, words in split]  # fmt: skip
         return html_table("Receipt", (), lines)
 
     def text(self) -> str:

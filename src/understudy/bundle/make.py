@@ -26,7 +26,7 @@ from understudy.bundle.rows import (
     write_parquet,
 )
 from understudy.errors import OutputError, SettingError
-from understudy.files import describe_os_error, draft_path
+from understudy.files import could_not_write, draft_path
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
@@ -101,7 +101,7 @@ def make_bundle(
             folder.rmdir()
         draft.replace(folder)
     except OSError as error:
-        raise OutputError(f"{folder} could not be written ({describe_os_error(error)})") from None
+        raise could_not_write(folder, error) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

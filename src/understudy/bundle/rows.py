@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from understudy.errors import InputError, OutputError, SettingError
-from understudy.files import describe_os_error
+from understudy.errors import InputError, SettingError
+from understudy.files import could_not_write
 from understudy.release import Release
 from understudy.schema import Dialect
 from understudy.schema.categorical import Categorical
@@ -205,7 +205,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
                 row_compress=True,
             )
     except OSError as error:
-        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
+        raise could_not_write(path, error) from None
 
 
 def find_renamed(table: Any, path: Path) -> dict[str, str]:

@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 
 from understudy.arguments import holds_password
 from understudy.errors import Notice, OutputError, SettingError, UnderstudyError, describe_unexpected
-from understudy.files import describe_os_error
+from understudy.files import could_not_write
 from understudy.progress import Progress, progress_bar, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -126,7 +126,7 @@ def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the result could not be written ({describe_os_error(error)})") from None
+        raise could_not_write("the result", error) from None
 
 
 def parse_value(name: str, text: str) -> Any:

@@ -22,8 +22,8 @@ from understudy.cli.console import (
     show_progress,
 )
 from understudy.cli.run import summarize_file
-from understudy.errors import ManyRows, OutputError, SettingError
-from understudy.files import describe_os_error
+from understudy.errors import ManyRows, SettingError
+from understudy.files import could_not_write
 
 if TYPE_CHECKING:
     from understudy.release.bounds import Bound
@@ -205,7 +205,7 @@ def _write_to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> N
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the rows could not be written ({describe_os_error(error)})") from None
+        raise could_not_write("the rows", error) from None
 
 
 def _check_rows_output(output: str, *, force: bool) -> None:

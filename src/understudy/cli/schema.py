@@ -101,7 +101,7 @@ def _draft_from_rows(
         text = _annotate(content, {name: [_OURS + note] for name, note in proposal.notes.items()}, mark=True)
     write_text(text, path, private=True)
     questions = list(proposal.questions)
-    lines = [MARK, f"Draft of {columns} columns: {path}", *questions]
+    lines = [MARK, f"Draft of {columns} {'column' if columns == 1 else 'columns'}: {path}", *questions]
     lines.append(f"Next: understudy schema review {path}")
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": columns, "questions": questions}
     print_result("\n".join(lines), data_out, quiet=quiet, as_json=as_json)

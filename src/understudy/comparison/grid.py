@@ -522,6 +522,9 @@ class Comparison:
         write_text(self.page(), paths[2], private=private)
         return paths
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.study.mechanisms)}: {self.results.num_rows} scores>"
+
     def _repr_html_(self) -> str:
         from understudy.comparison.page import score_table
 

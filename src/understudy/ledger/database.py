@@ -226,6 +226,7 @@ def _reason(error: exc.DBAPIError) -> str:
     for sign, reason in (
         ("locked", "is locked by another process that does not finish; end that process, then run this again"),
         ("disk is full", "cannot be written: the disk is full; make room, then run this again"),
+        ("disk i/o error", "cannot be written: its disk is full or damaged; make room, then run this again"),
         ("readonly", "cannot be written: it is read-only; change its permissions, or set UNDERSTUDY_LEDGER"),
         ("malformed", "is damaged; restore a backup, and compare it with a checkpoint (`understudy ledger verify`)"),
         ("not a database", "is not a ledger, or is damaged; restore a backup, or set UNDERSTUDY_LEDGER"),

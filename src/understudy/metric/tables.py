@@ -52,7 +52,10 @@ class Rows:
             InputError: if no row is left.
         """
         schema = _keep_columns(frame, schema) if partial else schema
-        encoded = schema.encode(frame)
+        try:
+            encoded = schema.encode(frame)
+        except SchemaError as error:
+            raise SchemaError(f"the {what}: {error}") from None
         measured = [column for column in schema.coded if isinstance(column, AxisColumn)]
         cells, _ = to_arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
         if not encoded.keep.any():

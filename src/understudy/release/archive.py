@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
 from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
-from understudy.files import describe_os_error, write_atomically
+from understudy.files import could_not_write, write_atomically
 from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
@@ -75,7 +75,7 @@ def write_archive(
             raise OutputError(f"{path} already exists; choose another name, or pass overwrite=True")
         _write(path, members)
     except OSError as error:
-        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
+        raise could_not_write(path, error) from None
     except ValueError:  # "." and the like
         raise OutputError(f"{path} could not be written (no file)") from None
 

@@ -254,7 +254,7 @@ class LinkedSchema:
         roles: tuple[Role, ...] = ("first", "prev")
         for role in roles if self.links[table].max_children > 2 else roles[1:]:
             for part, size in self.own_parts(table).items():
-                groups = self._sibling_groups(table, part, size)
+                groups = self._sibling_groups(table, part, size, exact=role == "prev")
                 yield VirtualColumn(f"{role}.{_join(table, part)}", table, part, role, groups)
 
     def gap_part(self, table: str) -> str | None:
@@ -267,13 +267,20 @@ class LinkedSchema:
             return None
         return column.name if column.ordinary > _ORDER_CODES else None
 
-    def _sibling_groups(self, table: str, part: str, size: int) -> NDArray[np.int64] | None:
-        """Merge the codes of a sibling's column to about ten: by its levels, else along its axis."""
+    def _sibling_groups(self, table: str, part: str, size: int, *, exact: bool) -> NDArray[np.int64] | None:
+        """Merge the codes of a sibling's column to about ten: by its levels, else along its axis.
+
+        The order column of the previous sibling keeps its codes (`exact`): merging them made pairs of columns of a
+        table worse (benchmarks/linked.md).
+        """
         if size <= _SIBLING_CODES:
             return None
         if part.startswith("#"):
             return np.minimum(np.arange(size), _SIBLING_CODES - 1)
-        column = next(one for one in self.tables[table].coded if part in one.parts)
+        link, schema = self.links[table], self.tables[table]
+        if exact and link.order and part == link.order[0] and size <= _ORDER_CODES + 2:
+            return None
+        column = next(one for one in schema.coded if part in one.parts)
         for level in column.generalisations.values() if column.name == part and column.levels else ():
             groups = np.asarray(level.groups, np.int64)
             if groups.max() < 2 * _SIBLING_CODES:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from understudy.errors import OutputError, UnderstudyError
-from understudy.files import describe_os_error, write_atomically
+from understudy.files import could_not_write, write_atomically
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
@@ -99,7 +99,7 @@ def open_file(path: Path, dialect: Dialect) -> Iterator[OpenSink]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
+        raise could_not_write(path, error) from None
 
 
 def open_stream(file: BinaryIO, dialect: Dialect) -> OpenSink:

@@ -461,6 +461,14 @@ def test_a_full_disk_loses_no_entry(ledger, path):
     assert again.answers == [({"charges": []}, b"kept")]
 
 
+def test_a_ledger_on_a_full_disk_is_not_called_a_server():
+    """SQLite reports an input/output error where it cannot even begin its log."""
+    import sqlalchemy as sa
+
+    error = sa.exc.OperationalError("insert", {}, Exception("disk I/O error"))
+    assert "make room" in database._reason(error)
+
+
 def test_a_read_only_ledger_is_refused(ledger, path, monkeypatch):
     reserve(ledger)
     ledger.close()

@@ -37,16 +37,28 @@ def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
 
 def test_codes_of_an_axis_become_intervals_that_are_narrow_where_many_rows_are() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
-    days = measured("day", 100, 100, 20, 25, 28, 22, 29, 25, 3)
-    merged = compress(domain, [days], groups)
-    assert merged.merged("day") == [[0], [1], [2, 3], [4, 5], [6, 7], [8]]
+    even = measured("day", *[150.0] * 8, 50.0)  # all 8 places: intervals with 8 x 10 sigma x 10 places are halved
+    merged = compress(domain, [even], groups)
+    assert merged.merged("day") == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
     assert merged.intervals("day", 8) == 8
     assert Recoding.identity().intervals("day", 8) == 0
-    even = measured("day", *[45.0] * 8, 50.0)  # 90 rows of two places: 4 x 8 places x sigma 10 is more than 180
-    assert compress(domain, [even], groups).merged("day") == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
-    spike = measured("day", 45, 45, 45, 400, 45, 45, 45, 45, 50)
+    spike = measured("day", 120, 120, 120, 900, 120, 120, 120, 120, 50)
     assert compress(domain, [spike], groups).merged("day") == [[0, 1], [2], [3], [4, 5], [6, 7], [8]]
-    assert compress(domain, [measured("day", *[45.0] * 8, 50.0, sigma=1.0)], groups) == Recoding.identity()
+    few = measured("day", 900, 900, 900, 900, 20, 22, 18, 20, 50)  # fewer than nine standard deviations together
+    assert compress(domain, [few], groups).merged("day") == [[0], [1], [2], [3], [4, 5, 6, 7], [8]]
+    assert compress(domain, [measured("day", *[150.0] * 8, 50.0, sigma=1.0)], groups) == Recoding.identity()
+
+
+def test_a_distant_value_does_not_widen_the_intervals() -> None:
+    counts = np.zeros(128)
+    counts[:16] = 300.0
+    far = counts.copy()
+    far[127] = 50.0
+    near, distant = (
+        compress(Domain({"day": size}), [measured("day", *values)], CodeGroups(axes={"day": size})).maps["day"][:16]
+        for size, values in ((16, counts[:16]), (128, far))
+    )
+    assert near.tolist() == distant.tolist()
 
 
 def test_published_compression_knows_no_axis() -> None:

@@ -436,6 +436,7 @@ def test_the_command_line(precise, tmp_path):
     ("asked", "options", "message"),
     [
         ("hours ~ wage", {}, "'wage' does not exist; the columns are region"),
+        ("hours ~ hours", {}, "the response 'hours' is also a term"),
         ("", {}, "is not a statistic"),
         ("hello", {}, "is not a statistic"),
         ("hours ~ age +", {}, "not a formula"),
@@ -475,6 +476,14 @@ def test_a_term_of_too_many_levels_is_refused():
     ones = [Measurement(("a",), np.ones(10_000), 2.0), Measurement(("b",), np.array([5000, 5000]), 2.0)]
     with pytest.raises(SettingError, match=r"'a' has 10000 levels"):
         infer(release_of(model, ones), "b ~ C(a)")
+
+
+def test_a_column_whose_values_were_all_merged_is_refused():
+    recoding = Recoding({"b": np.array([0, 0, 0])})
+    counts = [Measurement(("a",), np.array([40, 60]), 2.0), Measurement(("b",), np.array([50, 30, 20]), 2.0)]
+    release = release_of(joint([[0.4], [0.6]], a=2, b=1), counts, recoding=recoding)
+    with pytest.raises(SettingError, match="all values of column 'b' were merged"):
+        infer(release, "a ~ C(b)")
 
 
 def test_a_group_that_the_noise_hides_is_refused():

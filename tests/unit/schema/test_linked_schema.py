@@ -61,7 +61,7 @@ def test_the_budget_is_divided_as_specified() -> None:
     assert sum(divide_budget(clinic_schema(visits=1, diagnoses=1)).values()) == pytest.approx(1)
 
 
-def test_sibling_columns_are_merged_to_ten_codes() -> None:
+def test_sibling_columns_are_merged_to_ten_codes_and_the_order_column_is_not() -> None:
     package = clinic_package(order="day")
     fields = package["resources"][1]["schema"]["fields"]
     fields[2] = fields[2] | {"constraints": {"minimum": 0, "maximum": 29}, "understudy": {"bins": 30}}
@@ -70,7 +70,7 @@ def test_sibling_columns_are_merged_to_ten_codes() -> None:
     domain = LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema.domain
     assert domain["prev.visits.cost"] == 12  # ten bins, and the codes of empty and unknown cells
     assert domain["visits.cost"] == 52
-    assert domain["prev.visits.day"] == 12
+    assert domain["prev.visits.day"] == 32
     assert domain["first.visits.day"] == 12
 
 

@@ -185,6 +185,8 @@ class Variables:
         if len(formula.lhs) != 1 or len(lhs) != 1:
             raise SettingError(f"formula: give one response before the ~, as in `income ~ age`; {text!r} has another")
         target = self._find_columns(lhs)
+        if lhs[0] in terms:
+            raise SettingError(f"formula: the response {lhs[0]!r} is also a term; leave it out after the ~")
         columns = self._tables.declared.canonical({*target, *(name for names in used.values() for name in names)})
         self._check_levels(terms)
         spec = self._evaluate(formula.rhs, columns, self._cover(columns)).model_spec
@@ -329,6 +331,11 @@ class Variables:
             for factor in factors:
                 names = self._find_columns([factor])
                 by_level = (factor in names and self[factor].numbers is None) or factor.startswith("C(")
+                if by_level and len(self[names[0]].levels) == 1 < (~self[names[0]].missing).sum():
+                    raise SettingError(
+                        f"formula: all values of column {names[0]!r} were merged as too rare to be told apart; leave "
+                        "the column out"
+                    )
                 if by_level and len(self[names[0]].levels) > MOST_TERMS:
                     raise SettingError(
                         f"formula: column {names[0]!r} has {len(self[names[0]].levels)} levels; a formula may have "
