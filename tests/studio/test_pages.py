@@ -416,3 +416,24 @@ def test_the_ledger_records_the_holder_of_a_token(tmp_path):
     assert browser.send_form("/ledger/grant", dataset="people", epsilon="4").status_code == 303
     assert [entry.who for entry in Ledger().entries() if entry.kind == "grant"] == [token.holder]
     assert "Cleo, custodian" in browser.get("/ledger").text
+
+
+def test_beyond_this_machine_tokens_and_a_name_are_demanded(call):
+    code, _, err = call("studio", "--host", "0.0.0.0", "--no-browser")  # noqa: S104
+    assert code == 3
+    assert "understudy ledger token" in err
+    assert call("ledger", "token", "--role", "custodian", "--name", "Cleo")[0] == 0
+    code, _, err = call("studio", "--host", "0.0.0.0", "--no-browser")  # noqa: S104
+    assert code == 3
+    assert "--name" in err
+    assert call("studio", "--port", "99999", "--no-browser")[0] == 3
+    assert call("studio", "--hours", "0", "--no-browser")[0] == 3
+
+
+def test_the_hosts_that_are_the_studios_own():
+    from understudy.studio.server import own_hosts
+
+    local = own_hosts("127.0.0.1", 8080, [], local=True)
+    assert local == {"localhost:8080", "127.0.0.1:8080", "[::1]:8080"}
+    assert own_hosts("0.0.0.0", 8443, ["Studio.example.org"], local=False) == {"studio.example.org"}  # noqa: S104
+    assert own_hosts("10.0.0.5", 8443, [], local=False) == {"10.0.0.5:8443"}
