@@ -577,7 +577,7 @@ def test_a_review_is_a_conversation_with_a_way_back(folder, monkeypatch):
     assert "Every column is reviewed." in done.stdout
     assert done.stderr.count("1 of 3: age") == 2
     assert "3 of 3: smokes" in done.stderr
-    assert "why:" in done.stderr
+    assert "bounds widened to 0 and 50" in done.stderr  # why this was proposed
     reviewed = us.Schema.load(folder / "p.yaml")
     assert reviewed.columns[0].kind == "drop"
     assert "Xx" in str(reviewed.columns[1])
