@@ -310,6 +310,7 @@ _LABELS = {
     "format": "written as",
     "pattern": "new ones look like",
     "missing": "codes for missing",
+    "categoriesOrdered": "in this order",
     "width": "width of a bin",
     "scale": "scale of the bins",
     "on_unknown": "any other value",
@@ -354,6 +355,8 @@ def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
 def _format_briefly(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} ({_format_briefly(inner)})" for key, inner in list(value.items())[:_MOST_SHOWN])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if not isinstance(value, list | tuple):
         return str(value)
     shown = ", ".join(_format_briefly(inner) for inner in value[:_MOST_SHOWN])
