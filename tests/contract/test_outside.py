@@ -1,4 +1,4 @@
-"""The mechanism of CONTRIBUTING.md as another package: every command, the contract and the audit accept it."""
+"""The mechanism of CONTRIBUTING.md as another package: commands, comparisons, the contract and the audit accept it."""
 
 from __future__ import annotations
 
@@ -86,6 +86,14 @@ def test_the_commands_take_it(shell, tmp_path):
     (tmp_path / "run.yaml").write_text("\n".join(lines))
     assert shell("run", tmp_path / "run.yaml", "-o", tmp_path / "out", "-q") == 0
     assert shell("run", tmp_path / "run.yaml", "--rehearse", "-o", tmp_path / "rehearsed", "-q") == 0
+
+
+def test_it_is_compared_with_others(tmp_path):
+    given = {"epsilons": 20.0, "delta": 1e-6, "workload": "all-2way", "public": True, "jobs": 1}
+    found = us.compare(ROWS, SCHEMA, mechanisms=["independent", "strongest:ones=0.3"], output=tmp_path / "out", **given)
+    assert set(found.frame.outcome) == {"done"}
+    error = found.frame[found.frame.part == ""].groupby("mechanism").value.mean()
+    assert error["strongest:ones=0.3"] < error["independent"]  # it measures the pair a, b
 
 
 def test_the_audit_takes_it_by_its_name():

@@ -100,7 +100,7 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 
 _NOTES = (
     "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
-    "shape; most are right within a third. Where such tables differ by more than half, their range is shown.",
+    "shape; most are right within a quarter. A range is shown where such tables differ too much for one number.",
     "The errors of pairs that are not measured depend on your table.",
     "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )

@@ -1,9 +1,9 @@
 """Rows made from a schema alone: what plans and rehearsals run on. They describe no real people.
 
-`EVENNESS`, `TIES` and `FOLLOWED` are the only numbers fitted to real tables, Adult and Fire: made-up tables have their
-entropies of columns, distances of pairs from independence, dependence of a column on its closest one, empty and small
-cells of pairs, and about what the best tree of pairs leaves unexplained. They are fitted to these statistics and to no
-mechanism, and checked on two tables of SDNist and the stroke trial: benchmarks/plan.md.
+The constants from `EVENNESS` to `SHARED` are fitted to statistics of two real tables, Adult and Fire: the entropies of
+columns by their number of codes, the shares of rare codes, the distances of pairs from independence, and how many cells
+of a pair are empty. They are fitted to no mechanism; benchmarks/plan.md compares the predictions with real runs on
+these tables, and on two tables of SDNist and the stroke trial, to which nothing was fitted.
 """
 
 from __future__ import annotations
@@ -30,31 +30,33 @@ Codes = dict[str, NDArray[np.uint32]]
 
 _NORMAL = NormalDist()
 
-EVENNESS = 2.0
-"""How even columns are: the entropy of the column at quantile u of a table is 1 - (1 - u)^EVENNESS of the largest one
-possible. Half of the columns have less than three quarters of it, and a tenth less than a fifth."""
+EVENNESS, EVENEST = 3.8, 0.92
+"""How even columns are. The entropy of a column at quantile u is EVENEST (1 - (1 - u)^k) of the largest possible one,
+with k = EVENNESS / codes^0.2: columns of many codes are less even. The mean is 0.71 for 2 codes, 0.58 for 50."""
 
-TIES = 4.0
-"""How closely a column follows earlier ones: at quantile u with a correlation of 1 - (1 - u)^TIES. Half of the columns
-follow others with a correlation above 0.93, yet most pairs of columns are close to independent."""
+SPREAD = 2.5
+"""How rare the rarer codes are: shares are exponential variables raised to a power of at most SPREAD. In a column that
+is less even than that, one code dominates, and the others still occur."""
 
-FOLLOWED = 3
-"""How many earlier columns a column follows: loosely all of them alike; the more closely, the more the first alone."""
+TIES = 2.8
+"""How closely a column follows earlier ones: at quantile u with a correlation of 1 - (1 - u)^TIES."""
+
+FOLLOWED, SHARED = 3, 4
+"""How many earlier columns a column follows: equally, if its correlation is at most 1 - 1 / SHARED; with a larger one,
+mostly the first."""
 
 _EVEN_TIE = 0.5
-_SHARED = np.float32(4)  # columns with a correlation of up to 1 - 1 / _SHARED follow all others alike
 _STEPS = (0.7548776662466927, 0.5698402909980532)  # of the evenest sequence of points in a square (Roberts' R2)
 
 
 def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int, *, even: bool = False) -> Codes:
     """Coded columns of made-up rows: the same generator state gives the same rows.
 
-    Behind every column is a normal variable, cut into codes. In a random order, each column follows the codes of some
-    earlier ones, drawn at random: its variable is correlated with a sum of variables that lie somewhere in the
-    intervals of the codes of these others. Some follow a single column closely, so that the two say nearly the same;
-    most follow several loosely, so that no tree of pairs explains all. Columns far from each other are nearly
-    independent. Evenness and ties are spread evenly over their quantiles, and over columns of few and of many codes, so
-    that tables differ little in this.
+    Each column is a normal variable that is cut into codes. In a random order, each follows the codes of some earlier
+    columns, drawn at random: its variable is correlated with a sum of variables that lie in the intervals of these
+    codes. Some columns follow a single one closely; most follow several loosely, so that no tree of pairs explains
+    everything. Evenness and correlation are spread evenly over their quantiles, and over columns of few and of many
+    codes, so that made-up tables of one schema differ little in this.
 
     Args:
         rng: for everything that is drawn.
@@ -63,23 +65,23 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
         even: make all codes about equally frequent, and let all columns follow others alike.
     """
     names = list(sizes)
-    evenness, ties = (
-        1 - (1 - _quantiles(rng, sizes, step)) ** power for step, power in zip(_STEPS, (EVENNESS, TIES), strict=True)
-    )
+    powers = EVENNESS * np.array(list(sizes.values())) ** -0.2
+    evenness = EVENEST * (1 - (1 - _quantiles(rng, sizes, _STEPS[0])) ** powers)
+    ties = 1 - (1 - _quantiles(rng, sizes, _STEPS[1])) ** TIES
     if even:
         evenness, ties = np.ones(len(names)), np.full(len(names), _EVEN_TIE)
     made: dict[int, NDArray[np.uint32]] = {}
     for place in rng.permutation(len(names)):
-        own = rng.standard_normal(rows, dtype=np.float32)
+        variable = rng.standard_normal(rows, dtype=np.float32)
         if made:
             tie = np.float32(ties[place])
             first, *others = rng.permutation(list(made))[:FOLLOWED]
             followed = _redraw(rng, made[first])
             for other in others:
-                followed += min(np.float32(1), _SHARED * (1 - tie)) * _redraw(rng, made[other])
-            own = tie * _standardise(followed) + np.sqrt(1 - tie**2) * own
+                followed += min(np.float32(1), SHARED * (1 - tie)) * _redraw(rng, made[other])
+            variable = tie * _standardise(followed) + np.sqrt(1 - tie**2) * variable
         shares = _draw_shares(rng, sizes[names[place]], evenness[place])
-        made[place] = np.searchsorted(_cuts(shares), own).astype(np.uint32)
+        made[place] = np.searchsorted(_cuts(shares), variable).astype(np.uint32)
     return {name: made[place] for place, name in enumerate(names)}
 
 
@@ -112,21 +114,25 @@ def _quantiles(rng: np.random.Generator, sizes: Mapping[str, int], step: float) 
 
 
 def _draw_shares(rng: np.random.Generator, size: int, evenness: float) -> NDArray[np.float64]:
-    """Shares of codes whose entropy is this part of the largest one: exponential variables, raised to a power.
-
-    The power 1 would draw all shares alike; a larger one makes more codes rare.
-    """
+    """Shares of codes whose entropy is this part of the largest possible one."""
     logs = np.log(rng.exponential(size=size))
     logs -= logs.max()
-    low, high = 0.0, 64.0
+
+    def shares(unevenness: float) -> NDArray[np.float64]:
+        """From 0 to 1 the power grows up to `SPREAD`; from 1 to 2 rows of the other codes move to the largest one."""
+        moved = max(unevenness - 1, 0.0)
+        found = np.exp(min(unevenness, 1.0) * SPREAD * logs)
+        found *= (1 - moved) / found.sum()
+        found[logs.argmax()] += moved
+        return np.asarray(found, dtype=np.float64)
+
+    low, high = 0.0, 2.0
     for _ in range(30 if size > 1 else 0):
-        power = (low + high) / 2
-        shares = np.exp(power * logs)
-        shares /= shares.sum()
-        entropy = -float(np.sum(shares * np.log(np.maximum(shares, 1e-300))))
-        low, high = (power, high) if entropy > evenness * math.log(size) else (low, power)
-    shares = np.exp(low * logs)
-    return np.asarray(shares / shares.sum(), dtype=np.float64)
+        middle = (low + high) / 2
+        found = shares(middle)
+        entropy = -float(np.sum(found * np.log(np.maximum(found, 1e-300))))
+        low, high = (middle, high) if entropy > evenness * math.log(size) else (low, middle)
+    return shares(low)
 
 
 def _cuts(shares: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
+from understudy.planning.predict import UNSURE, Expected, PlannedRelease, Prediction, needs_public, predict
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "adaptive")
@@ -28,7 +28,6 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 0.01, 20.0
 
 _LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
 _BETTER = 0.97  # a mechanism must misplace fewer rows than columns alone would, by this factor, to be worth its budget
-_DIFFERENT = 1.5  # made-up tables whose errors differ by this factor get a range instead of one number
 _DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pairs of columns say nothing
 
 
@@ -321,7 +320,7 @@ def describe_error(typical: float | None, extremes: tuple[float, float] | None) 
     if typical is None or extremes is None:
         return "-"
     low, high = extremes
-    return f"{typical:.2g}" if high <= _DIFFERENT * low else f"{low:.2g} to {high:.2g}"
+    return f"{typical:.2g}" if high <= UNSURE * low else f"{low:.2g} to {high:.2g}"
 
 
 def describe_duration(seconds: float) -> str:

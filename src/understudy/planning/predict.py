@@ -61,6 +61,9 @@ FEW = 3
 """A mechanism that measures at most so often is quick, and tried on all tables whatever their size. One that measures
 more often does so as many times more often as there are more columns."""
 
+UNSURE = 3.0
+"""A plan shows a range instead of one number if its ends differ by more than this factor."""
+
 VISIBLE = 3.0
 """The number of standard deviations from which a group is distinguishable from noise."""
 
@@ -121,9 +124,9 @@ class Expected:
 
     Attributes:
         one_way: the mean absolute error of a cell of one column, in rows.
-        one_way_range: the smallest and the largest of it over the made-up tables.
+        one_way_range: two standard deviations of the logarithm to both sides, over made-up tables of the schema.
         two_way: the same for a pair of columns that some measured table covers; None where there is none.
-        two_way_range: the smallest and the largest of it over the made-up tables.
+        two_way_range: the same range for it.
         group: the smallest group in one column that stands out from noise: three standard deviations of what all
             tables together say of it.
         pair_group: the same for a group of two columns, by the tables that cover them.
@@ -187,9 +190,9 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
     pairs = round(float(np.mean([len(trial.errors[2]) for trial in trials])))
     expected = Expected(
         one_way=_typical(ones),
-        one_way_range=(min(ones), max(ones)),
+        one_way_range=_range(ones),
         two_way=_typical(twos) if pairs else None,
-        two_way_range=(min(twos), max(twos)) if pairs else None,
+        two_way_range=_range(twos) if pairs else None,
         group=VISIBLE * float(np.median(sigmas)),
         pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
         pairs=_all_pairs(pairs, len(trials[0].kept_codes), len(release.columns)),
@@ -208,6 +211,12 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
 def _typical(errors: Sequence[float]) -> float:
     """The geometric mean."""
     return float(np.exp(np.mean(np.log(np.maximum(errors, 1e-9)))))
+
+
+def _range(errors: Sequence[float]) -> tuple[float, float]:
+    """The geometric mean and two standard deviations to both sides; of a single table, its error twice."""
+    spread = float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1)) if len(errors) > 1 else 0.0
+    return _typical(errors) * math.exp(-2 * spread), _typical(errors) * math.exp(2 * spread)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ def test_compares_the_default_mechanisms(plan):
 
 def test_a_range_where_tables_of_one_schema_differ():
     assert describe_error(12.34, (11.0, 14.0)) == "12"
-    assert describe_error(12.34, (8.0, 19.0)) == "8 to 19"
+    assert describe_error(12.34, (6.0, 25.0)) == "6 to 25"
     assert describe_error(None, None) == "-"
 
 

@@ -20,7 +20,7 @@ from understudy.mechanism import Mechanism, make_mechanism, registry
 from understudy.mechanism.base import Footprint
 from understudy.mechanism.registry import MECHANISMS
 from understudy.planning import Accuracy, check_delta, default_delta, odds_of, plan
-from understudy.planning.made_up import EVENNESS, MadeUpSource, assume_facts, made_up_codes
+from understudy.planning.made_up import EVENEST, EVENNESS, MadeUpSource, assume_facts, made_up_codes
 from understudy.planning.plan import Line, recommend
 from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedRelease, predict
 from understudy.progress import silent
@@ -89,14 +89,27 @@ class TestMadeUpRows:
             parts.append(wrong[1] / wrong[0])
         assert 0.12 < np.mean(parts) < 0.5
 
-    def test_columns_are_even_and_uneven(self):
-        """The entropies of columns lie on the quantiles that were fitted."""
-        sizes = {f"c{i}": 12 for i in range(10)}
+    @pytest.mark.parametrize("size", [2, 12, 50])
+    def test_columns_are_even_and_uneven(self, size):
+        """The entropies of columns lie on the quantiles that were fitted; columns of many codes are less even."""
+        sizes = {f"c{i}": size for i in range(10)}
         found = []
         for codes in made_up_codes(np.random.default_rng(2), sizes, 50_000).values():
-            shares = np.bincount(codes, minlength=12) / 50_000
-            found.append(-np.sum(shares * np.log(np.maximum(shares, 1e-300))) / math.log(12))
-        assert sorted(found) == pytest.approx([1 - (1 - (i + 0.5) / 10) ** EVENNESS for i in range(10)], abs=0.02)
+            shares = np.bincount(codes, minlength=size) / 50_000
+            found.append(-np.sum(shares * np.log(np.maximum(shares, 1e-300))) / math.log(size))
+        power = EVENNESS / size**0.2
+        expected = [EVENEST * (1 - (1 - (i + 0.5) / 10) ** power) for i in range(10)]
+        assert sorted(found) == pytest.approx(expected, abs=0.05)
+
+    def test_most_declared_codes_occur_in_uneven_columns_too(self):
+        """In Adult and Fire 0.92 and 0.99 of them do; codes whose shares fall geometrically would rarely occur."""
+        sizes = {f"c{i}": 16 for i in range(15)}
+        occurring = [
+            len(np.unique(codes)) / 16
+            for seed in range(3)
+            for codes in made_up_codes(np.random.default_rng(seed), sizes, 40_000).values()
+        ]
+        assert np.mean(occurring) > 0.9
 
     def test_even_rows_have_every_code(self):
         made = made_up_codes(np.random.default_rng(5), SIZES, 3000, even=True)
@@ -149,12 +162,15 @@ class TestPrediction:
             predict(mechanism, release(rows=50_000, epsilon=epsilon, delta=delta)).expected for epsilon in (0.5, 2.0)
         )
         # More budget buys larger tables, which say less of single codes; the network of gem errs more than its noise.
-        if mechanism not in ("privbayes", "privmrf", "gem"):
+        if mechanism not in ("privbayes", "privmrf", "gem", "adaptive"):
             assert small.one_way > 2 * large.one_way > 0
             assert small.group > 2.5 * large.group
+        if mechanism == "adaptive":
+            assert small.one_way > large.one_way > 0
+            assert small.group > 2 * large.group
         assert (large.two_way is None) == (large.pairs == 0) == (mechanism == "independent")
         assert large.pairs <= 10
-        assert 0 < large.misplaced < 1.001 * small.misplaced < 1
+        assert 0 < large.misplaced < 1.01 * small.misplaced < 1
 
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
         weights = make_mechanism("independent").plan(DOMAIN)
@@ -188,8 +204,11 @@ class TestPrediction:
         found = predict("mst", release()).expected
         assert found.one_way_range[0] < found.one_way < found.one_way_range[1]
         assert found.two_way_range[0] < found.two_way < found.two_way_range[1]
+        assert found.one_way**2 == pytest.approx(found.one_way_range[0] * found.one_way_range[1])
         wide = release({f"c{i}": 3 for i in range(40)})
         assert wide.tables == 1
+        alone = predict("adaptive", wide).expected
+        assert alone.one_way_range == pytest.approx((alone.one_way, alone.one_way))
         assert predict("independent", wide).expected.two_way_range is None
 
     def test_is_the_same_each_time(self, one_table):
