@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from threading import RLock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +25,8 @@ _LARGEST = 1e15  # largest potential of a saved model: logarithms of counts and 
 class GraphicalModel:
     """A distribution over a domain: the product of exponentiated potentials, scaled to a number of rows.
 
-    **Guarantees.** Cells that the domain forbids have probability 0 for any potentials.
+    **Guarantees.** Cells that the domain forbids have probability 0 for any potentials. Threads may share a model; they
+    wait for each other.
 
     **Privacy.** Post-processing: made of measurements only.
 
@@ -54,6 +56,7 @@ class GraphicalModel:
         self.total = float(total)
         self.report = report
         self._potentials = _merge_contained(domain, _apply_rules(domain, potentials))
+        self._lock = RLock()  # calibration, projections and sampling share scratch memory
 
     @cached_property
     def tree(self) -> JunctionTree:
@@ -79,15 +82,15 @@ class GraphicalModel:
     @cached_property
     def entropy(self) -> float:
         """The entropy of one row, in nats."""
-        marginals = self._calibrated[1]
-        propagation = self._propagation
+        with self._lock:
+            propagation, (log_partition, marginals) = self._propagation, self._calibrated
         energy = 0.0
         for table, clique in enumerate(propagation.tables):
             if clique in self._potentials:
                 mine = marginals[propagation.slice_of(table)]
                 possible = mine > 0.0
                 energy += float(mine[possible] @ self._potentials[clique].ravel()[possible])
-        return self._calibrated[0] - energy
+        return log_partition - energy
 
     def factors(self) -> Iterator[tuple[Clique, NDArray[np.float64]]]:
         """Yield the cliques with their potentials (minus infinity: impossible), columns in the engine's order."""
@@ -108,7 +111,8 @@ class GraphicalModel:
             order = plan_elimination(self.domain, self._potentials, wanted[0])
             if order is not None:  # one marginal of a small model is not worth a calibration
                 return {wanted[0]: self.total * eliminate(self.domain, self._potentials, order, wanted[0])}
-        return self._projector.many(wanted)
+        with self._lock:
+            return self._projector.many(wanted)
 
     def sample(self, rows: int, rng: np.random.Generator, *, rounding: bool = True) -> dict[str, NDArray[Any]]:
         """Draw synthetic rows as coded columns; the same generator state gives the same rows.
@@ -121,8 +125,9 @@ class GraphicalModel:
         """
         if rows < 0:
             raise SettingError("rows must not be negative")
-        self._calibrated  # noqa: B018 - sampling needs the messages
-        return sample_rows(self._propagation, rows, rng, rounding=rounding)
+        with self._lock:
+            self._calibrated  # noqa: B018 - sampling needs the messages
+            return sample_rows(self._propagation, rows, rng, rounding=rounding)
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> GraphicalModel:
         """Return the model given what is known about some columns; its total is the expected number of matching rows.
@@ -146,7 +151,8 @@ class GraphicalModel:
             potentials[host] = potentials.get(host, np.zeros(self.domain.shape(host))) + spread
         given = GraphicalModel(self.domain, potentials, total=self.total, report=self.report)
         try:
-            expected = self.total * math.exp(min(0.0, given._calibrated[0] - self._calibrated[0]))
+            with self._lock:
+                expected = self.total * math.exp(min(0.0, given._calibrated[0] - self._calibrated[0]))
         except InputError:
             expected = 0.0
         if not expected > 0.0:

@@ -1,3 +1,6 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -6,6 +9,7 @@ from understudy.errors import InputError, ReleaseError, SchemaError, SettingErro
 from understudy.measurement import Measurement
 from understudy.model.estimate import estimate
 from understudy.model.graphical import GraphicalModel
+from understudy.model.projection import Projector
 
 DOMAIN = Domain({"a": 2, "wide": 300, "b": 3, "one": 1, "c": 4})
 
@@ -125,3 +129,25 @@ def test_damaged_arrays_are_refused(damage):
         arrays[damage] = arrays[damage][:, :-1] if damage == "cliques" else arrays[damage][:-1]
     with pytest.raises(ReleaseError, match="damaged"):
         GraphicalModel.from_arrays(DOMAIN, arrays)
+
+
+def test_threads_that_share_a_model_project_one_after_the_other(monkeypatch):
+    inside, most, many = [], [], Projector.many
+
+    def watched(self, cliques):
+        inside.append(cliques)
+        most.append(len(inside))
+        time.sleep(0.01)
+        found = many(self, cliques)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(Projector, "many", watched)
+    model = make_model()
+    wanted = [[("a", "c"), ("b",)], [("wide", "b"), ("a",)], [("c",), ("a", "b")]]
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(model.project_many, wanted))
+    assert max(most) == 1
+    for cliques, tables in zip(wanted, found, strict=True):
+        for clique in cliques:
+            assert tables[clique] == pytest.approx(make_model().project(clique))
