@@ -162,6 +162,14 @@ def test_a_mechanism_asks_the_gate_for_what_depends_on_sensitivity_and_the_kind_
     assert read.isdisjoint({"marginal_l1", "marginal_l2_squared", "indif"})
 
 
+def test_only_the_gate_reads_rows():
+    """Sources count cells; the one method that gives coded rows is called in the gate, and in tests of the gate."""
+    for path in FILES:
+        calls = (node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+        if "codes" in {call.attr for call in calls if isinstance(call, ast.Attribute)}:
+            assert path.relative_to(SOURCE).parts[0] in ("gate", "source", "testing"), path
+
+
 # -- nothing runs by loading, nothing is printed, nothing is global --
 
 

@@ -116,10 +116,6 @@ def _draft_from_names(
 
     refuse_password(data)
     refuse_existing(output)
-    if unit is None:
-        raise SettingError(
-            "--unit is missing: give --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
-        )
     known = {name: kind for name, _, kind in (given.rpartition("=") for given in types)}
     content, notes = draft_names(data, unit=unit, types=known)
     names, opened = content["fields"], Schema.from_dict(content).open

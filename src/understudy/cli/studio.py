@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.cli.console import LedgerAddress
+from understudy.cli.console import Json, LedgerAddress, print_result
 from understudy.errors import SettingError
 
 
@@ -32,6 +32,7 @@ def studio(
     ] = None,
     hours: Annotated[float, typer.Option(help="Time that one job may take, in hours.")] = 24.0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")] = True,
+    as_json: Json = False,
 ) -> None:
     """Work in the browser: from a table to a release.
 
@@ -57,5 +58,5 @@ def studio(
         ledger=ledger,
         limits=limits,
         browser=browser,
-        announce=typer.echo,
+        announce=lambda words, told: print_result(words, told, as_json=as_json),
     )

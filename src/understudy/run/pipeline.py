@@ -435,7 +435,10 @@ def resolve(spec: RunSpec) -> Run:
     if isinstance(schema, LinkedSchema):
         raise SettingError("schema: linked tables cannot be used here yet; give the schema of a single table")
     if isinstance(spec.data, Mapping):
-        raise InputError("several tables need a data package with `resources` as their schema, not that of one table")
+        raise InputError(
+            "a mapping of several tables needs a data package with `resources` as its schema; a single table must be a "
+            "pandas, polars or pyarrow frame, or a path"
+        )
     schema.require_reviewed()
     if not narrowest_schema(schema).domain:
         raise SettingError("the schema has no columns to synthesise; declare at least one")

@@ -81,7 +81,7 @@ def read_names(data: str | PathLike[str]) -> tuple[Dialect, dict[str, str], dict
 
 
 def draft_names(
-    data: str | PathLike[str], *, unit: str, types: Mapping[str, str] | None = None
+    data: str | PathLike[str], *, unit: str | None, types: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the content of a schema file that leaves everything but names and declared types to discovery.
 
@@ -97,7 +97,7 @@ def draft_names(
 
     Raises:
         InputError: if the names cannot be read.
-        SettingError: for a type of a column that does not exist, or an unknown type.
+        SettingError: for a type of a column that does not exist, an unknown type, or no unit.
     """
     dialect, names, decimals = read_names(data)
     notes: list[str] = []
@@ -109,6 +109,10 @@ def draft_names(
         if name not in names:
             raise SettingError(f"--type {name}={kind}: write NAME=TYPE with one of the columns {', '.join(names)}")
         names[name] = kind
+    if unit is None:
+        raise SettingError(
+            "--unit is missing: give --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
+        )
     content = draft_open_schema(names, dialect, parse_unit(unit, list(names)), decimals)
     Schema.from_dict(content)
     return content, tuple(notes)

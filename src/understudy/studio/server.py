@@ -7,8 +7,9 @@ import os
 import secrets
 import socket
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from platformdirs import user_data_path
@@ -34,7 +35,7 @@ def serve(
     limits: Limits | None = None,
     uploads: UploadLimits | None = None,
     browser: bool = True,
-    announce: Callable[[str], None] = lambda line: None,
+    announce: Callable[[str, Mapping[str, Any]], None] = lambda words, told: None,
 ) -> None:
     """Serve the studio until it is interrupted. Jobs that are running then go on.
 
@@ -49,7 +50,7 @@ def serve(
         limits: what a job may use.
         uploads: what an upload may be.
         browser: whether to open the browser.
-        announce: called with each line that the user should see.
+        announce: called once with what the user should see, in words and as data.
 
     Raises:
         SettingError: if the address cannot be used, or nobody could sign in.
@@ -95,13 +96,19 @@ def serve(
         if local:
             shown = "localhost" if host in ("127.0.0.1", "::1") else host
             address = f"http://{shown}:{port}/launch?key={launch}"
-            announce(f"The studio is open at {address}")
-            announce("The address works once and on this machine only. Stop the studio with Ctrl+C.")
+            words = (
+                f"The studio is open at {address}\n"
+                "The address works once and on this machine only. Stop the studio with Ctrl+C."
+            )
+            announce(words, {"address": address, "host": host, "port": port})
             if browser:
                 webbrowser.open(address)
         else:
-            announce(f"The studio listens on {host}, port {port}. Everybody signs in with a token.")
-            announce("Put a proxy with TLS in front of it: browsers send its cookies over TLS only.")
+            words = (
+                f"The studio listens on {host}, port {port}. Everybody signs in with a token.\n"
+                "Put a proxy with TLS in front of it: browsers send its cookies over TLS only."
+            )
+            announce(words, {"address": None, "host": host, "port": port})
         try:
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:

@@ -286,7 +286,7 @@ class TestRefusals:
             raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")  # arrow's
 
         monkeypatch.setattr(make, "codebook_csv", fail)
-        with pytest.raises(OutputError, match=r"written .No space left on device.$"):
+        with pytest.raises(OutputError, match=r"written .No space left on device.; make room"):
             make_bundle(survey, tmp_path / "a", rows=5)
         assert not list(tmp_path.iterdir())
 

@@ -158,12 +158,10 @@ def test_only_counts_come_out() -> None:
     for leave in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(InputError, match="cannot be written or copied"):
             leave(source)
-    shown = {"code_groups", "counts", "domain", "rows_public", "rows_used", "unit", "values", "words"}
+    shown = {"code_groups", "codes", "counts", "domain", "rows_public", "rows_used", "unit", "values", "words"}
     assert {name for name in dir(source) if not name.startswith("_")} == shown
     with pytest.raises(SchemaError, match="are not discovered; declare"):
         source.values("a")
-    with pytest.raises(AttributeError):
-        source.codes  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_frame_is_let_go_and_later_changes_do_not_reach_the_source() -> None:
