@@ -21,6 +21,10 @@ pytest.importorskip("playwright", reason="the tests in a browser need playwright
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from understudy.ledger import Ledger
+from understudy.studio.guard import Session
+
+from .conftest import Browser as Client
+from .conftest import accept_now, choose_budget, draft_now, release_now, write_people
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
@@ -287,6 +291,40 @@ def test_the_same_with_the_keyboard_alone(chromium, serve, table):
     expect(page.locator("#answer .result")).to_contain_text("in the true table")
     context.close()
     assert said == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_other_pages_have_no_serious_fault(chromium, serve, tmp_path, monkeypatch, size):
+    """Signing in, an analyst's releases and result, the open form of a column, a page that does not exist."""
+    monkeypatch.setenv("UNDERSTUDY_LEDGER", str(tmp_path / "ledger.db"))
+    running = serve(ledger_address=str(tmp_path / "ledger.db"))
+    studio, custodian = running.studio, Session("custodian", "user:tester", "tester")
+    project = accept_now(Client(studio, custodian), draft_now(studio, write_people(tmp_path / "people.csv")))
+    release_now(studio, choose_budget(studio, project))
+    with studio.projects.edit(project.id) as edit:
+        edit.set(shared=True)
+    drafted = draft_now(studio, write_people(tmp_path / "others.csv"))
+    faults: list[str] = []
+    for session, addresses in (
+        (None, ["/login"]),
+        (Session("analyst", "token:0", "ana", "secret"), ["/", f"/p/{project.id}/result"]),
+        (custodian, ["/", f"/p/{drafted.id}/columns", "/nothing"]),
+    ):
+        context = chromium.new_context(viewport=size)
+        if session is not None:
+            key = Client(studio, session).cookies[studio.sessions.cookie]
+            context.add_cookies([{"name": studio.sessions.cookie, "value": key, "url": running.address}])
+        person = Person(context.new_page(), no_pictures, faults=faults)
+        for address in addresses:
+            person.page.goto(running.address + address)
+            person.look(address)
+            if address.endswith("/columns"):
+                person.click("text=Edit")
+                expect(person.page.locator("form select, form input[type=text]").first).to_be_visible()
+                person.look("column form")
+        context.close()
+    assert faults == []
 
 
 @pytest.mark.slow
