@@ -114,7 +114,7 @@ def test_halved_noise_is_found(name, monkeypatch):
     assert audited(name).verdict != "consistent"
 
 
-@pytest.mark.parametrize("name", mechanisms())
+@pytest.mark.parametrize("name", mechanisms(slow={"dp-wgan"}))
 def test_a_wrong_sensitivity_is_found_in_one_run(name, monkeypatch):
     """An answer then tells more than its charge allows, which needs no statistic."""
     assert unpaid(name) == 0
@@ -131,7 +131,7 @@ def test_a_wrong_sensitivity_is_found_by_the_likelihood_ratio(name, monkeypatch)
 CHOOSERS = ["adaptive", "aim", "gem", "mst", "mwem", "privbayes", "privmrf", "rap"]
 
 
-@pytest.mark.parametrize("name", mechanisms())
+@pytest.mark.parametrize("name", mechanisms(slow={"dp-wgan"}))
 def test_choices_that_are_not_charged_are_found_in_one_run(name, monkeypatch):
     choices_not_charged(monkeypatch)
     assert unpaid(name) > 0.1 if name in CHOOSERS else unpaid(name) == 0
@@ -156,7 +156,7 @@ TWICE = {
 """Mechanisms that measure several tables with the same noise, and a pair of tables on which they do."""
 
 
-@pytest.mark.parametrize("name", mechanisms())
+@pytest.mark.parametrize("name", mechanisms(slow={"dp-wgan"}))
 def test_noise_that_is_used_twice_is_found_by_the_spy_in_one_run(name, monkeypatch):
     noise_used_twice(monkeypatch)
     with Spy(), pytest.raises(AssertionError, match="noise") if name in TWICE else nullcontext():
