@@ -36,9 +36,9 @@ def constant_model(monkeypatch):
         monkeypatch.setattr(module, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=200.0))
 
 
-def mechanisms(*, slow=("dp-wgan", "gem", "rap")):
-    """Every registered mechanism; those whose audit takes minutes run in the slow suite."""
-    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in sorted(MECHANISMS)]
+def mechanisms():
+    """Every registered mechanism; runs of dp-wgan take minutes, so `test_gradient_audit.py` audits its gradients."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name == "dp-wgan" else []) for name in sorted(MECHANISMS)]
 
 
 def bench_of(name, tables):
@@ -108,13 +108,13 @@ def test_it_is_consistent_with_its_claim(name):
     assert found.inspection.random == ()
 
 
-@pytest.mark.parametrize("name", mechanisms(slow={"adaptive", "aim", "dp-wgan", "gem", "rap"}))
+@pytest.mark.parametrize("name", mechanisms())
 def test_halved_noise_is_found(name, monkeypatch):
     noise_halved(monkeypatch)
     assert audited(name).verdict != "consistent"
 
 
-@pytest.mark.parametrize("name", mechanisms(slow={"dp-wgan"}))
+@pytest.mark.parametrize("name", mechanisms())
 def test_a_wrong_sensitivity_is_found_in_one_run(name, monkeypatch):
     """An answer then tells more than its charge allows, which needs no statistic."""
     assert unpaid(name) == 0
@@ -131,7 +131,7 @@ def test_a_wrong_sensitivity_is_found_by_the_likelihood_ratio(name, monkeypatch)
 CHOOSERS = ["adaptive", "aim", "gem", "mst", "mwem", "privbayes", "privmrf", "rap"]
 
 
-@pytest.mark.parametrize("name", mechanisms(slow={"dp-wgan"}))
+@pytest.mark.parametrize("name", mechanisms())
 def test_choices_that_are_not_charged_are_found_in_one_run(name, monkeypatch):
     choices_not_charged(monkeypatch)
     assert unpaid(name) > 0.1 if name in CHOOSERS else unpaid(name) == 0
@@ -156,7 +156,7 @@ TWICE = {
 """Mechanisms that measure several tables with the same noise, and a pair of tables on which they do."""
 
 
-@pytest.mark.parametrize("name", mechanisms(slow={"dp-wgan"}))
+@pytest.mark.parametrize("name", mechanisms())
 def test_noise_that_is_used_twice_is_found_by_the_spy_in_one_run(name, monkeypatch):
     noise_used_twice(monkeypatch)
     with Spy(), pytest.raises(AssertionError, match="noise") if name in TWICE else nullcontext():
@@ -174,9 +174,7 @@ def reuses_noise(name, runs=12):
     return Inspection(runs, 0, (), (), repeated, expected).noise_is_reused(ERROR)
 
 
-@pytest.mark.parametrize(
-    "name", [one for one in mechanisms(slow={"adaptive", "dp-wgan", "gem", "rap"}) if one.values[0] in TWICE]
-)
+@pytest.mark.parametrize("name", [one for one in mechanisms() if one.values[0] in TWICE])
 def test_noise_that_is_used_twice_is_found_by_the_audit_in_a_few_runs(name, monkeypatch):
     assert not reuses_noise(name)
     noise_used_twice(monkeypatch)
