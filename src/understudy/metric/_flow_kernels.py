@@ -17,8 +17,9 @@ __all__ = ["route"]
 
 
 @compiled(inner=True)
-def _sift_up(keys: Any, items: Any, at: Any) -> Any:
-    key, item = keys[at], items[at]
+def _add(keys: Any, items: Any, size: Any, key: Any, item: Any) -> Any:
+    """Add an item to a heap of this size; returns the new size."""
+    at = size
     while at > 0:
         above = (at - 1) >> 1
         if keys[above] <= key:
@@ -26,6 +27,7 @@ def _sift_up(keys: Any, items: Any, at: Any) -> Any:
         keys[at], items[at] = keys[above], items[above]
         at = above
     keys[at], items[at] = key, item
+    return size + 1
 
 
 @compiled(inner=True)
@@ -46,12 +48,12 @@ def _sift_down(keys: Any, items: Any, size: Any) -> Any:
 
 
 @compiled(inner=True)
-def _step(x: Any, room: Any, spare: Any, fine: Any) -> Any:
+def _step(x: Any, below: Any, above: Any, fine: Any) -> Any:
     """The price of one more unit at a node, and for how many units it stays so."""
-    if x < -spare:
-        return -fine, -spare - x
-    if x < room:
-        return np.int64(0), room - x
+    if x < -below:
+        return -fine, -below - x
+    if x < above:
+        return np.int64(0), above - x
     return fine, np.int64(1) << 60
 
 
@@ -62,11 +64,12 @@ def route(
     neighbour: Any,
     edge: Any,
     forward: Any,
+    back: Any,
     cost: Any,
     fine: Any,
     final: Any,
-    room: Any,
-    spare: Any,
+    below: Any,
+    above: Any,
     x: Any,
     left: Any,
     price: Any,
@@ -78,8 +81,9 @@ def route(
     """Route what is left at the nodes (of this sign) at least cost; False after visiting more than `budget` nodes.
 
     One long function: a search, its pushes and the prices' update share a dozen arrays, and splitting them would pass
-    all of them around. Arrays are changed in place. `final[v]` says whether mass may end at v. `marks` and `heap` are
-    scratch: five zeros for each node, and two numbers for each node and arc.
+    all of them around. Arrays are changed in place. `back[arc]` is the arc that runs the other way, `final[v]` says
+    whether mass may end at v, and deviations of this sign are free up to `above[v]`, those of the other up to
+    `below[v]`. `marks` and `heap` are scratch: five zeros for each node, and two numbers for each node and arc.
     """
     nodes = len(x)
     distance, seen, done, parent, visited = marks[0], marks[1], marks[2], marks[3], marks[4]
@@ -98,13 +102,10 @@ def route(
                 _sift_down(keys, items, size)
                 if item >= nodes:  # mass ends at v
                     v = item - nodes
-                    slope, most = _step(
-                        sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
-                    )
-                    if distance[v] + slope - sign * price[v] > key:
-                        keys[size], items[size] = distance[v] + slope - sign * price[v], item
-                        size += 1
-                        _sift_up(keys, items, size - 1)
+                    slope, most = _step(sign * x[v], below[v], above[v], fine)
+                    far = distance[v] + slope - sign * price[v]
+                    if far > key:
+                        size = _add(keys, items, size, far, item)
                         continue
                     push = min(most, sign * left[source])
                     narrow = np.int64(1) << 60
@@ -126,9 +127,7 @@ def route(
                     if left[source] == 0 or push == narrow:
                         reached = key
                     else:
-                        keys[size], items[size] = key, item
-                        size += 1
-                        _sift_up(keys, items, size - 1)
+                        size = _add(keys, items, size, key, item)
                     continue
                 v = item
                 if done[v] == stamp or key > distance[v]:
@@ -136,12 +135,8 @@ def route(
                 done[v] = stamp
                 scanned += 1
                 if final[v]:
-                    slope, most = _step(
-                        sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
-                    )
-                    keys[size], items[size] = key + slope - sign * price[v], nodes + v
-                    size += 1
-                    _sift_up(keys, items, size - 1)
+                    slope, most = _step(sign * x[v], below[v], above[v], fine)
+                    size = _add(keys, items, size, key + slope - sign * price[v], nodes + v)
                 for arc in range(start[v], start[v + 1]):
                     u = neighbour[arc]
                     if done[u] == stamp:
@@ -154,10 +149,8 @@ def route(
                             visited[count] = u
                             count += 1
                         seen[u], distance[u] = stamp, far
-                        parent[u] = _find_arc(start, edge, u, edge[arc])
-                        keys[size], items[size] = far, u
-                        size += 1
-                        _sift_up(keys, items, size - 1)
+                        parent[u] = back[arc]
+                        size = _add(keys, items, size, far, u)
             if reached < 0 or scanned > budget:
                 return False
             for place in range(count):
@@ -165,12 +158,3 @@ def route(
                 if distance[v] < reached:
                     price[v] += sign * (reached - distance[v])
     return True
-
-
-@compiled(inner=True)
-def _find_arc(start: Any, edge: Any, node: Any, wanted: Any) -> Any:
-    """The arc of `node` that runs along the edge `wanted`."""
-    for arc in range(start[node], start[node + 1]):
-        if edge[arc] == wanted:
-            return arc
-    return np.int64(-1)
