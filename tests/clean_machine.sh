@@ -66,7 +66,8 @@ chroot "$folder/open" chown -R reader: /home/reader/understudy
 
 echo "=== README"
 on open "cd understudy; make demo; source .venv/bin/activate; mkdir ../readme; cd ../readme
-  python ~/understudy/tests/follow_guide.py ~/understudy/README.md; rm -rf ~/understudy/.venv ~/understudy/demo-out"
+  python ~/understudy/tests/follow_guide.py ~/understudy/README.md
+  rm -rf ~/understudy/.venv ~/understudy/demo-out ~/.local" # the next reader begins with an empty ledger
 echo "=== first-release.md"
 on open "cd understudy; python3 tests/follow_guide.py --install docs/guide/first-release.md"
 for guide in budget bounds run ledger compare public discovery mst privbayes privsyn evaluate audit on-disk; do

@@ -244,10 +244,10 @@ def compile_count_block() -> Callable[..., None]:
     import numba
 
     signature = (
-        "void(uint32[:,::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int32[::1], "
-        "uint32[::1])"
+        "void(uint32[:,::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
+        "int32[::1], uint32[::1])"
     )
-    options = {"cache": True, "nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
     return cast(Callable[..., None], numba.njit([signature], **options)(_count_block))
 
 

@@ -342,6 +342,10 @@ def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
     found = [(_LABELS.get(key, key), _format_briefly(value)) for key, value in facts.items() if key not in hidden]
     required, lowest, highest = (limits.pop(key, None) for key in ("required", "minimum", "maximum"))
     if lowest is not None or highest is not None:
+        if field.get("type") == "duration" and "format" in field:  # times of day, in seconds since midnight
+            lowest, highest = (
+                end if end is None else f"{end // 3600:02}:{end // 60 % 60:02}" for end in (lowest, highest)
+            )
         ends = ("from", lowest), ("to", highest)
         found.insert(0, ("range", " ".join(f"{word} {end}" for word, end in ends if end is not None)))
     found += [(key, _format_briefly(value)) for key, value in limits.items()]
