@@ -2,9 +2,9 @@
 
     python examples/journeys/company_nightly.py OUT
 
-The schema is drafted from the folder. Each night has an output folder of its own; a retry of the same night costs nothing,
-whatever happened to the first attempt. The ledger adds the nights up, and the year's grant stops the pipeline before
-more than the customers' budget is spent. On the way, things go wrong as they do at night: a file is cut short, a
+The schema is drafted from the folder. Each night has an output folder of its own; a retry of the same night costs
+nothing, whatever happened to the first attempt. The ledger adds the nights up, and the year's grant stops the pipeline
+before more than the customers' budget is spent. On the way, things go wrong as they do at night: a file is cut short, a
 country appears that the schema does not list, cron has another home, the warehouse is down.
 """
 
@@ -75,12 +75,12 @@ def main(folder: Path, nights: int = 3) -> dict[str, object]:
     command = "synthesize nightly/*.parquet -s orders.schema.yaml --rho 0.05 --dataset tests -o a.release"
     said = {"cut short": understudy(folder, command, exit_code=3)}
     write_orders(folder, 4)
-    other = folder / "cron-home"
+    other = folder.resolve() / "cron-home"
     other.mkdir(exist_ok=True)
     homes = {name: str(other) for name in ("HOME", "LOCALAPPDATA", "XDG_DATA_HOME")}
     said["ledger"] = understudy(folder, command, UNDERSTUDY_LEDGER="", **homes)
     warehouse = "synthesize postgresql://warehouse@127.0.0.1:9/sales?table=orders -s orders.schema.yaml --rho 0.05"
-    said["closed port"] = understudy(folder, warehouse, "-o", "b.release", exit_code=3)
+    said["closed port"] = understudy(folder, f"{warehouse} --dataset tests -o b.release", exit_code=3)
     if find_spec("psycopg") is None:
         print("(with the package it would say that nothing listens there)")
     return {"statuses": statuses, "notes": notes, **said}

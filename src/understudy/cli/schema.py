@@ -500,7 +500,8 @@ def import_(
         content["understudy"]["privacy_unit"] = parse_unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
     write_text(format_page(content, output.suffix), output)
-    lines = [f"Schema of {len(content['fields'])} columns: {output}"]
+    number = len(content["fields"])
+    lines = [f"Schema of {number} column{'s' * (number > 1)}: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     result = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
