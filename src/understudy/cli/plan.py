@@ -21,7 +21,7 @@ _HEADER = {
     "group": "smallest group",
     "pair_group": "in a pair",
     "numbers": "numbers",
-    "memory": "memory",
+    "memory": "memory at most",
     "time": "time",
 }
 
@@ -74,7 +74,7 @@ def plan(
 def _people(text: str) -> int:
     """`~20000`, `20_000` or `20,000`."""
     digits = text.strip().lstrip("~").replace(",", "").replace("_", "")
-    if not digits.isdigit():
+    if not digits.isdecimal():
         raise SettingError("--people takes a number, for example --people ~20000")
     return int(digits)
 

@@ -28,6 +28,7 @@ EPSILONS = (0.5, 1.0, 2.0)
 SMALLEST_EPSILON, LARGEST_EPSILON = 0.01, 20.0
 """Where `Accuracy` is searched for: above, the promise would be worth nothing."""
 
+_STEPS = 5  # of the search for an epsilon
 _LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
 _BETTER = 0.97  # a mechanism must misplace fewer rows than columns alone would, by this factor, to be worth its budget
 _ACCURACY = "accuracy: give a group and a percentage of it, such as 200:10%"
@@ -299,17 +300,28 @@ def _needed(accuracy: Accuracy, predicted: Callable[[float], Prediction]) -> tup
 
 
 def _smallest(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, pairs: bool) -> float | None:
-    """The smallest epsilon that meets the accuracy, rounded up to two figures; None where there is none.
+    """An epsilon of two figures that meets the accuracy, and not by far; None where there is none up to the largest.
 
-    Errors are about inversely proportional to epsilon, so two steps come close.
+    Errors are about a power of epsilon, at first taken to be its inverse. A mechanism may measure pairs only with more
+    budget, so the search starts from the largest epsilon if there are none with 1.
     """
-    epsilon = 1.0
-    for _ in range(2):
-        wanted = epsilon * accuracy.met(predicted(epsilon), pairs=pairs)
-        if wanted > LARGEST_EPSILON:
-            return None
-        epsilon = max(SMALLEST_EPSILON, wanted)
-    return _round_up(epsilon)
+    epsilon = 1.0 if accuracy.met(predicted(1.0), pairs=pairs) < math.inf else LARGEST_EPSILON
+    missed: dict[float, float] = {}
+    while len(missed) < _STEPS and epsilon not in missed:
+        missed[epsilon] = accuracy.met(predicted(epsilon), pairs=pairs)
+        epsilon = _next_epsilon(missed)
+    return min((tried for tried, ratio in missed.items() if ratio <= 1), default=None)
+
+
+def _next_epsilon(missed: dict[float, float]) -> float:
+    """Where a power law through the last two errors is what is allowed; through one error, an inverse proportion."""
+    known = [(epsilon, max(ratio, 1e-9)) for epsilon, ratio in missed.items() if ratio < math.inf][-2:]
+    if not known:
+        return LARGEST_EPSILON
+    (before, one), (last, other) = known[0], known[-1]
+    power = math.log(one / other) / math.log(last / before) if len(known) > 1 else 1.0
+    wanted = max(SMALLEST_EPSILON, last * other ** (1 / min(max(power, 0.3), 2.0)))
+    return LARGEST_EPSILON if wanted >= LARGEST_EPSILON else _round_up(wanted)
 
 
 def _round_up(number: float) -> float:
@@ -321,7 +333,9 @@ def _round_up(number: float) -> float:
 def _round(people: int | None) -> int:
     """To two figures."""
     if people is None:
-        raise SettingError("people is missing: give about how many people the table has, for example 20000")
+        raise SettingError(
+            "people is missing: give about how many people the table has, such as people=20000 (--people ~20000)"
+        )
     about = as_whole("people", people)
     if about < 10:
         raise SettingError("people must be at least 10: fewer people cannot hide among each other")

@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+import understudy as us
 from understudy.accounting import Budget
 from understudy.accounting.calibrate import certified_plan
 from understudy.accounting.neighbours import Neighbours
@@ -20,10 +21,12 @@ from understudy.gate.selection import merge_codes
 from understudy.mechanism import Mechanism, make_mechanism, registry
 from understudy.mechanism.base import Footprint
 from understudy.mechanism.registry import MECHANISMS
+from understudy.metric import Rows
+from understudy.metric.numbers import Settings, numbers
 from understudy.planning import Accuracy, Plan, check_delta, default_delta, odds_of, plan
 from understudy.planning.made_up import EVENEST, EVENNESS, MadeUpSource, assume_facts, made_up_codes
-from understudy.planning.plan import Line, recommend
-from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedTable, predict
+from understudy.planning.plan import Line, _smallest, recommend
+from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedTable, Prediction, predict
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit, Schema
 from understudy.testing import insecure
@@ -31,6 +34,15 @@ from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 12, "b": 7, "c": 2, "d": 20, "e": 5}
 DOMAIN = Domain(SIZES)
+NUMBERS = {
+    "understudy": {"privacy_unit": "row"},
+    "fields": [
+        {"name": "age", "type": "integer", "constraints": {"minimum": 15, "maximum": 94}},
+        {"name": "pay", "type": "number", "constraints": {"minimum": 0, "maximum": 9000}, "understudy": {"bins": 60}},
+        {"name": "sex", "type": "string", "constraints": {"enum": ["f", "m"]}},
+        {"name": "town", "type": "string", "constraints": {"enum": ["a", "b", "c", "d", "e"]}},
+    ],
+}
 SLOW = {"dp-wgan", "gem", "rap"}  # seconds for each plan
 EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in sorted(MECHANISMS)]
 
@@ -116,6 +128,21 @@ class TestMadeUpRows:
         ]
         assert np.mean(occurring) > 0.9
 
+    def test_numbers_rise_to_a_peak_and_fall(self):
+        sizes = {f"c{i}": 33 for i in range(8)}
+        made = made_up_codes(np.random.default_rng(4), sizes, 200_000, axes=dict.fromkeys(sizes, 30), unknown=sizes)
+        peaks = set()
+        for codes in made.values():
+            counts = np.bincount(codes, minlength=33)
+            peak = counts[:30].argmax()
+            noise = 5 * np.sqrt(counts.max())
+            assert (np.diff(counts[: peak + 1]) > -noise).all()
+            assert (np.diff(counts[peak:30]) < noise).all()
+            assert counts[30:32].max() <= counts[:30][counts[:30] > 0].min() + noise
+            assert counts[32] == 0
+            peaks.add(int(peak))
+        assert len(peaks) > 4
+
     def test_even_rows_have_every_code(self):
         made = made_up_codes(np.random.default_rng(5), SIZES, 3000, even=True)
         assert all(len(np.unique(made[name])) == size for name, size in SIZES.items())
@@ -178,6 +205,41 @@ class TestPrediction:
         assert (large.two_way is None) == (large.pairs == 0) == (mechanism == "independent")
         assert large.pairs <= 10
         assert 0 < large.misplaced < 1.01 * small.misplaced < 1
+
+    def test_of_numbers_comes_true_for_a_table_of_that_kind(self):
+        """The metric of `evaluate` on rows that the plan does not use: within a factor of two, with few runs."""
+        schema, found = Schema.from_dict(NUMBERS), []
+        for seed in range(20, 24):
+            rng = np.random.default_rng(seed)
+            codes = made_up_codes(rng, schema.domain, 4000, axes={"age": 80, "pay": 60}, unknown=schema.domain)
+            table = schema.decode(codes, rng)
+            made = us.synthesize(table, schema, mechanism="mst", epsilon=0.5, delta=1e-6)
+            real, synthetic = (Rows.of(frame, schema) for frame in (table, made.sample(seed=1)))
+            found.append(numbers(real, synthetic, schema, Settings(), rng).value)
+        budget = Budget.of(epsilon=0.5, delta=1e-6)
+        expected = predict("mst", PlannedTable.of(schema, 4000), budget).expected
+        assert set(expected.statistics) == {"age", "pay"}
+        assert np.mean(found) / 2 < expected.numbers < 2 * np.mean(found)
+        more = predict("mst", PlannedTable.of(schema, 4000), Budget.of(epsilon=5.0, delta=1e-6)).expected
+        assert more.numbers < expected.numbers / 2
+
+    def test_numbers_that_may_be_codes_are_not_numeric(self):
+        expected = expect("independent").expected
+        assert expected.numbers is None
+        assert expected.statistics == {}
+
+    def test_trials_use_axes(self, monkeypatch):
+        """The gate hears of the axes, so that numbers are estimated as in a run."""
+        seen = []
+        original = MadeUpSource.__init__
+
+        def spy(self, *args, **rest):
+            original(self, *args, **rest)
+            seen.append(self.code_groups)
+
+        monkeypatch.setattr(MadeUpSource, "__init__", spy)
+        predict("independent", PlannedTable.of(Schema.from_dict(NUMBERS), 4321), Budget.of(epsilon=1.0, delta=1e-6))
+        assert {(groups.axis("age"), groups.axis("pay"), groups.axis("sex")) for groups in seen} == {(80, 60, 0)}
 
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
         weights = make_mechanism("independent").plan(DOMAIN)
@@ -462,6 +524,30 @@ class TestAccuracy:
     def test_refuses_wrong_numbers(self, people, within):
         with pytest.raises(SettingError, match="200:10%"):
             Accuracy(people, within)
+
+    @pytest.mark.parametrize(
+        ("error", "epsilon"),
+        [
+            (lambda e: 60 / e, 3.0),
+            (lambda e: 60 / math.sqrt(e), 9.0),
+            (lambda e: 60 / e**2, 1.8),
+            (lambda e: 0.05 / e, 0.01),
+            (lambda e: 0.0, 0.01),
+            (lambda e: 60 / e if e > 2 else math.inf, 3.0),  # a mechanism that measures no pair with less
+            (lambda e: 399 / e, 20.0),
+            (lambda e: 401 / e, None),
+            (lambda e: math.inf, None),
+            (lambda e: 25 + 1 / e, None),
+        ],
+    )
+    def test_is_searched_for(self, error, epsilon):
+        def predicted(epsilon):
+            cells = np.array([[200.0], [error(epsilon)]])[:, : error(epsilon) < math.inf]
+            return Prediction(Expected(1.0, (1.0, 1.0), None, None, 1.0, None, 0, 0.1), 1, 1.0, cells, cells)
+
+        found = _smallest(Accuracy(200, 0.1), predicted, pairs=False)
+        assert found == epsilon
+        assert found is None or error(found) <= 20
 
     def test_smaller_groups_need_more(self):
         needed = [
