@@ -21,8 +21,9 @@ from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
 from understudy.gate.selection import FixedMarginals
 from understudy.measurement import Measurement
-from understudy.mechanism.aim import Choice, RoundLog, fit_into, measure_columns
-from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
+from understudy.mechanism.aim import Choice, RoundLog, fit_into
+from understudy.mechanism.base import Count, Footprint, Positive, Share
+from understudy.mechanism.columns_first import ColumnsFirst
 from understudy.mechanism.spanning_tree import Components
 from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, GeneratorName
@@ -46,7 +47,7 @@ _ROUND_TOLERANCES = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # of fits within ro
 _FINAL_TOLERANCES = ((24.0, 0.03), (1.0, 1e-2), (0.0, 1e-3))  # of the last fit
 
 
-class Adaptive(Mechanism):
+class Adaptive(ColumnsFirst):
     """Select a batch of marginals that the model explains worst, measure them and fit the model, in a few rounds.
 
     **Privacy.** Rows are read only by `measure` and `select` of the gate. Shares, candidates,
@@ -80,10 +81,7 @@ class Adaptive(Mechanism):
     growth: Annotated[float, Field(ge=1, le=10)] = 1.3
     choosing: Share = 0.1
     first: Share = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
     look_if_noisy: Annotated[float, Field(ge=0, lt=1)] = 0.6
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
     max_cells: Count = 1_000_000
     bounds: bool = True
     generator: GeneratorName = "pgm"
@@ -99,16 +97,8 @@ class Adaptive(Mechanism):
         """Measure the columns, then select a batch, measure it and fit the model in each round."""
         declared, total = table.domain, table.rows_public
         columns = [r for r in self._cliques(declared) if len(r) == 1]
-        raw, stages, table = measure_columns(
-            table,
-            columns,
-            rho=rho,
-            first=self.first,
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            look_if_noisy=self.look_if_noisy,
-            progress=progress,
+        raw, stages, left, table = self.measure_columns(
+            table, columns, rho=rho, look_if_noisy=self.look_if_noisy, progress=progress
         )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
@@ -116,7 +106,6 @@ class Adaptive(Mechanism):
         log = RoundLog(weights | {STOP: 0.0}, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
         model = estimate(domain, measurements, total=total)
-        left = rho - math.fsum(rho * part for _, part in stages)
         planned_shares = [left / rho * part for part in self._parts(self.rounds)]  # fixed before the first round
 
         def kept() -> list[Measurement]:

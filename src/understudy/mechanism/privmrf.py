@@ -18,8 +18,8 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import noisy_total
-from understudy.mechanism.aim import count_rows, measure_columns
-from understudy.mechanism.base import Footprint, Mechanism, NotNegative, Positive, Share, one_way
+from understudy.mechanism.base import Footprint, Positive, Share, one_way
+from understudy.mechanism.columns_first import ColumnsFirst, count_rows
 from understudy.mechanism.privbayes import maximal_parents
 from understudy.mechanism.rap import choose_worst
 from understudy.model.estimate import estimate
@@ -40,7 +40,7 @@ _ROUND_TOLERANCES, _MEDIUM_MIB = (
 )  # tolerance of the fit before a selection, of large and smaller models
 
 
-class PrivMRF(Mechanism):
+class PrivMRF(ColumnsFirst):
     """Build a tractable graph of dependent columns, measure marginals within its cliques, add marginals in steps.
 
     The first marginals come from a small Bayesian network in each clique of the graph. A few steps then add marginals
@@ -72,10 +72,6 @@ class PrivMRF(Mechanism):
     theta: Positive = 6.0
     max_columns: Annotated[int, Field(ge=2, le=10)] = 6
     max_mib: Positive = 80.0
-    first: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
     generator: GeneratorName = "pgm"
 
     @classmethod
@@ -84,25 +80,15 @@ class PrivMRF(Mechanism):
         return {"first": 0.0}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.graph + self.choosing <= 0.9:
             raise SettingError("privmrf: graph and choosing must not exceed 0.9 of the budget together")
-        if not self.first + self.look <= 0.9:
-            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Score pairs, build the graph, measure the first marginals, then refine them step by step."""
         declared, total = table.domain, table.rows_public
-        raw, stages, table = measure_columns(
-            table,
-            [(column,) for column in declared],
-            rho=rho,
-            first=self.first,
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            progress=progress,
-        )
-        raw, left = count_rows(table, raw, rho - math.fsum(rho * part for _, part in stages))
+        raw, _, left, table = self.measure_columns(table, one_way(declared), rho=rho, progress=progress)
+        raw, left = count_rows(table, raw, left)
         rows, domain = float(total or noisy_total(raw)), table.domain
         varying = [column for column, size in domain.items() if size > 1]
         if not varying:  # no column has two codes left: measure columns again
