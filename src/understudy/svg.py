@@ -99,8 +99,8 @@ def _top(bars: Sequence[Bar]) -> float:
 
 def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     height = len(bars) * (_BAR + _GAP) + 4
-    names = [_fitting(bar.label) for bar in bars]
-    label = round(max(_wide(name) for name in names) + 10)
+    names = [_shorten_label(bar.label) for bar in bars]
+    label = round(max(_label_width(name) for name in names) + 10)
     room = WIDTH - label - 52
     scale = room / _top(bars)
     marks = []
@@ -178,7 +178,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
     marks.append(_line(left, base, WIDTH - left, base, "axis"))
     labels = [bar.label for bar in bars] if edges is None else list(edges)
     wide = (WIDTH - 2 * left) / (len(labels) - (edges is not None))
-    longest = max(_wide(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
+    longest = max(_label_width(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
     for place in choose_ticks(labels, max(2, min(5, int(WIDTH / (longest + 16))))):
         x = left + wide * (place + 0.5 * (edges is None))
         anchor = "start" if place == 0 else "end" if place == len(labels) - 1 else "middle"
@@ -447,7 +447,7 @@ def _plane(
             marks.append(_mark(x, y, place, f"{one.label}: {value:.4g} ({low:.4g} to {high:.4g})"))
     along, down = left, height + 10
     for place, one in enumerate(series if keyed else ()):
-        room = 30 + _wide(one.label)
+        room = 30 + _label_width(one.label)
         if along + room > width and along > left:
             along, down = left, down + 18
         marks += [_stroke([(along, down), (along + 22, down)], place), _mark(along + 11, down, place, "")]
@@ -539,15 +539,15 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
     return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(kind, _n(x1), _n(y1), _n(x2), _n(y2))
 
 
-def _wide(words: str) -> float:
+def _label_width(words: str) -> float:
     """About how many pixels a label takes."""
     return sum(7.8 if letter.isupper() or letter in "mwMW%" else 6.0 for letter in words)
 
 
-def _fitting(words: str) -> str:
+def _shorten_label(words: str) -> str:
     """A label cut to the room it has."""
     most = len(words)
-    while most > 4 and _wide(_short(words, most)) > _LABEL_ROOM:
+    while most > 4 and _label_width(_short(words, most)) > _LABEL_ROOM:
         most -= 1
     return _short(words, most)
 

@@ -55,10 +55,10 @@ def _root(square: Fraction) -> tuple[int, Fraction]:
     return math.isqrt(scaled.numerator // scaled.denominator), Fraction(2) ** -shift
 
 
-def upwards(value: float) -> str:
+def format_up(value: float) -> str:
     """Format a number in six digits, rounded up.
 
-    >>> upwards(1.0), upwards(0.12345671), upwards(1e-9)
+    >>> format_up(1.0), format_up(0.12345671), format_up(1e-9)
     ('1', '0.123457', '1e-09')
     """
     if not math.isfinite(value) or value == 0:

@@ -119,7 +119,7 @@ class _Options:
     replicates: int
     progress: Progress
 
-    def sampled(self, release: Release, *, as_text: bool) -> Any:
+    def sample(self, release: Release, *, as_text: bool) -> Any:
         return sample_table(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
 
     def report(self, fraction: float, words: str) -> None:
@@ -182,12 +182,12 @@ def _write_rows(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
     count = 0
     if "csv" in files:
         wanted.report(0.1, "rows.csv")
-        text = wanted.sampled(release, as_text=True)
+        text = wanted.sample(release, as_text=True)
         count, quoted = text.num_rows, write_csv(text, files["csv"])
         del text
     typed_files = [path for kind, path in files.items() if kind != "csv"]
     if typed_files:
-        typed = wanted.sampled(release, as_text=False)
+        typed = wanted.sample(release, as_text=False)
         count, others = typed.num_rows, _write_typed(typed, typed_files, release, wanted)
     return _RowFiles(list(files.values()), count, quoted, others)
 

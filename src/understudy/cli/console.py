@@ -103,10 +103,10 @@ def escape_output() -> Iterator[None]:
 
 def rows_output() -> Any:
     """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
-    return sys.stdout.buffer if sys.stdout.isatty() else unescaped(sys.stdout).buffer
+    return sys.stdout.buffer if sys.stdout.isatty() else get_unescaped(sys.stdout).buffer
 
 
-def unescaped(stream: Any) -> Any:
+def get_unescaped(stream: Any) -> Any:
     """Return a standard stream without escaping, for control characters of our own."""
     return getattr(stream, "unescaped", stream)
 
@@ -195,7 +195,7 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     # The bar's own control characters must reach the terminal; texts in it are escaped here.
-    with progress_bar(file=unescaped(sys.stderr)) as show:
+    with progress_bar(file=get_unescaped(sys.stderr)) as show:
         yield lambda step: show(replace(step, detail=escape_controls(step.detail)))
 
 

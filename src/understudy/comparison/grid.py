@@ -30,7 +30,7 @@ import psutil
 import pyarrow as pa
 
 from understudy.accounting import Budget
-from understudy.accounting.exact import upwards
+from understudy.accounting.exact import format_up
 from understudy.arguments import as_flag, as_mapping, as_names, as_path, as_progress, as_whole
 from understudy.errors import BudgetExceeded, OutputError, SettingError, UnderstudyError
 from understudy.files import OWNER_ONLY, write_atomically, write_text
@@ -305,31 +305,31 @@ def make_study(**given: Any) -> Study:
     Raises:
         SettingError: naming the value that is wrong.
     """
-    said = {name: value for name, value in given.items() if value is not None}
-    mechanisms = said.get("mechanisms", "auto")
+    values = {name: value for name, value in given.items() if value is not None}
+    mechanisms = values.get("mechanisms", "auto")
     if not isinstance(mechanisms, Mapping):
         mechanisms = {text: text for text in as_names("mechanisms", mechanisms)}
     for name in ("workloads", "metrics"):
-        if name in said:
-            said[name] = tuple(as_names(name, said[name]))
-    if "epsilons" in said:
-        several = said["epsilons"] if isinstance(said["epsilons"], list | tuple) else [said["epsilons"]]
+        if name in values:
+            values[name] = tuple(as_names(name, values[name]))
+    if "epsilons" in values:
+        several = values["epsilons"] if isinstance(values["epsilons"], list | tuple) else [values["epsilons"]]
         try:
-            said["epsilons"] = tuple(float(epsilon) for epsilon in several)
+            values["epsilons"] = tuple(float(epsilon) for epsilon in several)
         except (TypeError, ValueError):
             raise SettingError("epsilons: give numbers, such as [0.1, 1, 10]") from None
     for name in ("seconds", "memory_mib"):
-        if name in said and not (isinstance(said[name], int | float) and said[name] > 0):
+        if name in values and not (isinstance(values[name], int | float) and values[name] > 0):
             raise SettingError(f"{name} must be a positive number")
-    if "public" in said:
-        as_flag("public", said["public"])
+    if "public" in values:
+        as_flag("public", values["public"])
     labels = {_label(str(label), str(text)): str(text) for label, text in mechanisms.items()}
-    if "runs_of" in said:
-        fewer = as_mapping("runs_of", said["runs_of"], example="{rap: 1}")
-        said["runs_of"] = {str(label): runs for label, runs in fewer.items()}
-    if not labels or not said.get("tables"):
+    if "runs_of" in values:
+        fewer = as_mapping("runs_of", values["runs_of"], example="{rap: 1}")
+        values["runs_of"] = {str(label): runs for label, runs in fewer.items()}
+    if not labels or not values.get("tables"):
         raise SettingError("a comparison needs at least one table and one mechanism")
-    return Study(**said | {"mechanisms": labels})
+    return Study(**values | {"mechanisms": labels})
 
 
 def _label(label: str, text: str) -> str:
@@ -416,29 +416,21 @@ def compare(
         BudgetExceeded: the grid costs more than `epsilon_total`, or than a grant of the ledger. Nothing was read.
         OutputError: the folder holds another comparison, or cannot be written.
     """
-    said: dict[str, Any] = {"mechanisms": mechanisms, "epsilons": epsilons, "delta": delta, "metrics": metrics}
-    said |= {"workloads": workload, "settings": settings, "runs": runs, "sets": sets, "public": public, "seed": seed}
-    said |= {"seconds": seconds, "memory_mib": memory_mib}
+    given: dict[str, Any] = {"mechanisms": mechanisms, "epsilons": epsilons, "delta": delta, "metrics": metrics}
+    given |= {"workloads": workload, "settings": settings, "runs": runs, "sets": sets, "public": public, "seed": seed}
+    given |= {"seconds": seconds, "memory_mib": memory_mib}
     if isinstance(data, str | PathLike) and is_yaml_or_json(os.fspath(data)):
         if schema is not None:
             raise SettingError("schema: a study names the schemas of its tables; leave the option out")
         study = load_study(Path(data), None if folder is None else as_path("folder", folder))
-        chosen = _choose_tables(study, tables) | ({} if workload is None else {"workloads": workload})
-        if workload is not None:
-            chosen["tables"] = {name: Table(one.data, one.schema) for name, one in chosen["tables"].items()}
-        known = {name: getattr(study, name) for name in _STUDY}
-        if mechanisms is not None and not isinstance(mechanisms, Mapping):
-            said["mechanisms"] = {name: study.mechanisms.get(name, name) for name in as_names("mechanisms", mechanisms)}
-        if mechanisms is not None:
-            said["runs_of"] = {label: n for label, n in study.runs_of.items() if label in said["mechanisms"]}
-        study = make_study(**known | {name: value for name, value in said.items() if value is not None} | chosen)
+        study = _change_study(study, given, tables)
     else:
         if schema is None:
             raise SettingError("schema is missing: give what is public about the columns (--schema)")
         if tables is not None or folder is not None:
             raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
         described = schema if isinstance(schema, Schema) else Schema.load(schema)
-        study = make_study(tables={dataset_name(data): Table(data, described)}, **said)
+        study = make_study(tables={dataset_name(data): Table(data, described)}, **given)
     study.check()
     with ExitStack() as stack:
         home = stack.enter_context(closing(PrivateFolder())).path if output is None else as_path("output", output)
@@ -456,12 +448,22 @@ def compare(
     return found
 
 
-def _choose_tables(study: Study, names: Sequence[str] | None) -> dict[str, Any]:
+def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] | None) -> Study:
+    """Return a study with the given arguments in place of its own, and with these tables of its own."""
     wanted = list(study.tables) if names is None else as_names("tables", names)
     for name in wanted:
         if name not in study.tables:
             raise SettingError(f"tables: the study has no table {name!r}; it has {', '.join(study.tables)}")
-    return {"tables": {name: study.tables[name] for name in wanted}}
+    changed = {name: value for name, value in given.items() if value is not None}
+    changed["tables"] = {name: study.tables[name] for name in wanted}
+    if "workloads" in changed:  # also in place of the tables' own
+        changed["tables"] = {name: Table(one.data, one.schema) for name, one in changed["tables"].items()}
+    if (mechanisms := changed.get("mechanisms")) is not None:
+        if not isinstance(mechanisms, Mapping):
+            labels = as_names("mechanisms", mechanisms)
+            changed["mechanisms"] = {label: study.mechanisms.get(label, label) for label in labels}
+        changed["runs_of"] = {label: n for label, n in study.runs_of.items() if label in changed["mechanisms"]}
+    return make_study(**{name: getattr(study, name) for name in _STUDY} | changed)
 
 
 def _cores() -> int:
@@ -678,7 +680,7 @@ def _pay(
     runs: list[str] = [run for run in record.reserved if ledger.find(run).finished is None]
     if new:
         runs.append(_reserve(study, new, record, ledger, epsilon_total, dataset))
-    handles = [ledger.take(run) for run in runs]
+    handles = [ledger.continue_run(run) for run in runs]
     for handle in handles:
         if not handle.answered:  # from here on it cannot be cancelled
             ledger.record(handle, {"charges": [], COMPARISON: len(study.cells())}, None)
@@ -705,10 +707,10 @@ def _reserve(
         raise SettingError(
             "no mechanism of the grid can run on this table; `understudy mechanisms` lists what each needs"
         )
-    cost = f"{len(runs)} runs cost epsilon {upwards(total.epsilon)} at delta {upwards(total.delta)} together"
+    cost = f"{len(runs)} runs cost epsilon {format_up(total.epsilon)} at delta {format_up(total.delta)} together"
     if epsilon_total is None:
         raise SettingError(
-            f"the table is not declared public: {cost}. Agree to that with --epsilon-total {upwards(total.epsilon)} "
+            f"the table is not declared public: {cost}. Agree to that with --epsilon-total {format_up(total.epsilon)} "
             "(`epsilon_total`), compare less, or declare the table public with --public. Nothing was read"
         )
     if total.epsilon > float(epsilon_total):
@@ -749,7 +751,7 @@ class _Worker:
         if answer is None:
             self.end()
             return _line(cell, self.stopped or "failed: the process ended, perhaps for want of memory", seconds=wall)
-        late = self._passed(wall, answer["peak_mib"])
+        late = self._find_passed_limit(wall, answer["peak_mib"])
         return _line(cell, **answer) if late is None else _line(cell, late, seconds=wall, peak_mib=answer["peak_mib"])
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -793,11 +795,11 @@ class _Worker:
         if self.study.memory_mib is not None:
             with suppress(psutil.Error):
                 used = psutil.Process(process.pid).memory_info().rss / 2**20
-        self.stopped = self._passed(time.monotonic() - self._begun, used)
+        self.stopped = self._find_passed_limit(time.monotonic() - self._begun, used)
         if self.stopped is not None:
             process.kill()
 
-    def _passed(self, seconds: float, memory_mib: float) -> str | None:
+    def _find_passed_limit(self, seconds: float, memory_mib: float) -> str | None:
         """Which limit was passed, in words."""
         if self.study.seconds is not None and seconds > self.study.seconds:
             return f"stopped: more than {self.study.seconds:g} s"
@@ -842,7 +844,7 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
                     record.append({"started": list(vars(cell).values())})
                 begun = time.monotonic()
                 record.append(worker.run(cell) | {"label": labels[cell.mechanism]})
-                clock.done(cell, time.monotonic() - begun)
+                clock.add(cell, time.monotonic() - begun)
         except BaseException as error:
             errors.append(error)
 
@@ -893,7 +895,7 @@ class _Clock:
         self._told = time.monotonic()
         return True
 
-    def done(self, cell: Cell, seconds: float) -> None:
+    def add(self, cell: Cell, seconds: float) -> None:
         self._times[cell.table, cell.mechanism].append(seconds)
 
     def step(self, waiting: Sequence[Cell], running: Sequence[Cell]) -> Step:
@@ -932,7 +934,7 @@ def serve() -> None:
     """Answer cells on the standard input until it ends; nothing but answers is written to the standard output."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     pa.set_cpu_count(1)
     answers.write(_READY)
     answers.flush()
@@ -961,7 +963,7 @@ class _Loaded:
         return self._real
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process when the one that started it was killed."""
     while os.getppid() == parent:
         time.sleep(0.5)
@@ -970,7 +972,7 @@ def _end_with(parent: int) -> None:
 
 def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """Run and score a cell; an error is its outcome, in words that hold nothing of the rows."""
-    _forget_peak()
+    _reset_peak()
     score, begun = said["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
@@ -1025,7 +1027,7 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
     """Start to measure peak memory afresh, where the system can (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

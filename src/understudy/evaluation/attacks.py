@@ -177,10 +177,10 @@ def attack(
     claim = Ceiling.of(release.receipt)
     with _one_thread():
         if holdout is None:
-            games = _refold(release, rows, 60 * minutes, rng, report)
+            games = _cross_fit(release, rows, 60 * minutes, rng, report)
         else:
             games = [_hold_out(release, rows, _People.of(holdout, release.schema, "holdout table"), rng)]
-        played = [_play(game, report, number, len(games)) for number, game in enumerate(games)]
+        played = [_run_game(game, report, number, len(games)) for number, game in enumerate(games)]
     limits = {"auc": claim.auc, "advantage": claim.advantage, "true_positives": float(claim.power(_RARE))}
     domain, notes = release.schema.domain, []
     if len(domain) > _COLUMNS:
@@ -252,7 +252,7 @@ class _Game:
         return {name: self.recoding.apply(name, array).astype(np.uint32) for name, array in codes.items()}
 
 
-def _refold(
+def _cross_fit(
     release: Release, rows: _People, seconds: float, rng: np.random.Generator, progress: Progress
 ) -> list[_Game]:
     """Runs of the same mechanism on parts of the table, as many as there is time for."""
@@ -304,9 +304,9 @@ Played = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 """By attack, the scores of non-members and of members."""
 
 
-def _play(game: _Game, progress: Progress, number: int, games: int) -> Played:
+def _run_game(game: _Game, progress: Progress, number: int, games: int) -> Played:
     progress(Step("attack", number / games, "guessing who was in the table"))
-    declared, domain = _declare(game), game.model.domain
+    declared, domain = _declared_domain(game), game.model.domain
     raw = {name: np.concatenate([game.others[name], game.members[name]]) for name in declared}
     both, reference, count = game.recode(raw), game.recode(game.reference), len(game.outside)
     seen = game.measurements, game.recoding, declared
@@ -323,7 +323,7 @@ def _play(game: _Game, progress: Progress, number: int, games: int) -> Played:
     return played
 
 
-def _declare(game: _Game) -> Domain:
+def _declared_domain(game: _Game) -> Domain:
     """The declared domain, from the model's and the recoding."""
     maps, merged = game.recoding.maps, game.model.domain
     return Domain({name: len(maps[name]) if name in maps else merged[name] for name in merged})

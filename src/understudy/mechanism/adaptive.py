@@ -108,7 +108,7 @@ class Adaptive(ColumnsFirst):
         model = estimate(domain, measurements, total=total)
         planned_shares = [left / rho * part for part in self._parts(self.rounds)]  # fixed before the first round
 
-        def kept() -> list[Measurement]:
+        def all_measurements() -> list[Measurement]:
             """All measurements as the gate returned them."""
             return [*raw, *measurements[len(raw) :]]
 
@@ -139,14 +139,16 @@ class Adaptive(ColumnsFirst):
                 size_mib = JunctionTree.of(domain, [m.clique for m in measurements]).size_mib
                 fitted, tolerance = measurements, _tolerance(_ROUND_TOLERANCES, size_mib)
                 if left <= 0:  # the last fit uses the cumulative counts of columns with an axis
-                    fitted = re_express_all(declared, kept(), table.recoding, table.code_groups, total=total)
+                    fitted = re_express_all(
+                        declared, all_measurements(), table.recoding, table.code_groups, total=total
+                    )
                     tolerance = _tolerance(_FINAL_TOLERANCES, size_mib)
                 model = estimate(domain, fitted, total=total, warm_start=model, tolerance=tolerance)
             progress(Step("measure", 1 - left / rho, _describe_round(number + 1, len(found), model)))
         rounds = log.entries()
         if self.generator != "pgm":
-            return self.conclude(table, kept(), rounds=rounds, progress=progress)
-        return Fit(model, kept(), table.recoding, rounds, self.make_generator())
+            return self.conclude(table, all_measurements(), rounds=rounds, progress=progress)
+        return Fit(model, all_measurements(), table.recoding, rounds, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the junction tree, the candidates' marginals, and the charges, which name candidates."""
@@ -209,11 +211,12 @@ class Adaptive(ColumnsFirst):
         return {
             r: w
             for r, w in weights.items()
-            if w > 0 and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or _connected(r, known))))
+            if w > 0
+            and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or _is_connected(r, known))))
         }
 
 
-def _connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
+def _is_connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
     """Return whether these pairs connect the columns of a clique."""
     reached, waiting = {clique[0]}, [clique[0]]
     while waiting:
@@ -316,12 +319,12 @@ def choose_batch(
             components.join(pick)
             open_ = {r: w for r, w in open_.items() if len(r) == 1 or components.are_apart(r)}
         if len(open_) <= _MOST_RECHECKED:
-            open_ = _still_fitting(domain, open_, [*measured, *chosen], limit_mib)
+            open_ = _fitting_candidates(domain, open_, [*measured, *chosen], limit_mib)
     shares = allocation.weights([weights[r] * domain.cells(r) for r in chosen])
     return Batch(dict(zip(chosen, shares, strict=True)), drawn * rho / draws, record)
 
 
-def _still_fitting(
+def _fitting_candidates(
     domain: Domain, weights: dict[Clique, float], chosen: Sequence[Clique], limit_mib: float
 ) -> dict[Clique, float]:
     """Return the candidates that still fit; there may be none."""

@@ -69,7 +69,7 @@ def compress(
         enough = (threshold if as_printed else _raise_threshold(threshold, len(counts))) * sigma
         rare = counts < enough
         groups = NO_GROUPS if as_printed else groups
-        places, tied = groups.axis(column) if threshold else 0, groups.tied(column)
+        places, tied = groups.axis(column) if threshold else 0, groups.has_order_rule(column)
         if places:
             least, area = (2 * enough, 0.0) if tied else (3 * enough, _COARSE * _spread(counts[:places]) * sigma)
             if tied and once:

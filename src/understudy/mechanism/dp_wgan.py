@@ -17,9 +17,9 @@ from understudy.gate import PrivateTable
 from understudy.measurement import Critic
 from understudy.mechanism.base import Count, Footprint, NotNegative, Positive, one_way
 from understudy.mechanism.columns_first import ColumnsFirst, count_rows
-from understudy.model.critic import AdversarialNetwork, mean_gradients
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
+from understudy.model.network import AdversarialNetwork, mean_gradients
 from understudy.model.relaxed import Floats
 from understudy.progress import Progress, Step, silent
 

@@ -60,10 +60,10 @@ def true_positives_at(out: ArrayLike, inside: ArrayLike, false_positives: float)
 def gaussian_power(mu: float, false_positives: ArrayLike) -> NDArray[np.float64]:
     """True positives of the best test between two normal distributions whose means are mu standard deviations apart."""
     f = np.atleast_1d(np.asarray(false_positives, np.float64))
-    return np.array([_shifted(float(one), mu) for one in f])
+    return np.array([_gaussian_power(float(one), mu) for one in f])
 
 
-def _shifted(f: float, mu: float) -> float:
+def _gaussian_power(f: float, mu: float) -> float:
     if not 0 < f < 1:
         return 0.0 if f <= 0 else 1.0
     return _NORMAL.cdf(_NORMAL.inv_cdf(f) + mu)

@@ -67,15 +67,15 @@ def minimise(
     del warm  # frees as much memory as `x` takes
     if descent.cold:
         descent.soften()
-    descent.settle()
+    descent.refine()
     if is_stuck := descent.is_stuck():
         descent.begin(None)
-        descent.settle()
+        descent.refine()
         is_stuck = descent.is_stuck()
     if descent.has_underflowed() and not descent.warning:
         problem.logs = True
         descent.refresh()
-        descent.settle()
+        descent.refine()
         is_stuck = descent.is_stuck()
     if is_stuck and not descent.warning:
         descent.warning = "a better fit exists that the descent did not find"
@@ -136,9 +136,9 @@ class _Descent:
             if share * stiffness >= _SMALLEST_CAP:
                 factors = np.empty(len(room), np.uint8)
                 soften(problem.weights, room, problem.targets, share * stiffness, factors)
-                self.run(problem.weights.softened(factors), iterations, 0)
+                self.run(problem.weights.soften(factors), iterations, 0)
 
-    def settle(self) -> None:
+    def refine(self) -> None:
         """Descend in the true metric with stiff directions shortened, then without if shortening moved the minimum."""
         self.run(self.problem.weights, _MOST_CALLS, _DIRECTIONS)
         if self.shifted and not self.warning:

@@ -31,8 +31,7 @@ from understudy.files import could_not_write, write_atomically
 from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 from understudy.release.bounds import Evidence
 from understudy.yaml_json import count_json, read_json
 

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement, weighted_mean
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 
 Vector: TypeAlias = NDArray[np.float64]
 _UNIT = 2.0**-15  # the gate compares with marginals rounded to 2^-16 rows; models are stored to a rounding error

@@ -36,7 +36,7 @@ class PostgresGrammar:
     def __init__(self, readable: str = "") -> None:
         self._readable = readable
 
-    def ordered(self, cell: Cell) -> str:
+    def comparable(self, cell: Cell) -> str:
         """Floating point numbers of both widths are compared in the wider one."""
         return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql
 
@@ -61,7 +61,7 @@ class PostgresGrammar:
 
     def text(self, cell: Cell) -> str:
         """The text that arrow would write, compared byte by byte."""
-        plain = f"({self.ordered(cell)})::text"
+        plain = f"({self.comparable(cell)})::text"
         if cell.own in ("timestamp", "timestamptz"):
             zone = "Z" if cell.own == "timestamptz" else ""
             plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US{zone}')"

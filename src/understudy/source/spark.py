@@ -29,7 +29,7 @@ class SparkGrammar:
 
     words = "string"
 
-    def ordered(self, cell: Cell) -> str:
+    def comparable(self, cell: Cell) -> str:
         """Times as days and microseconds, so that no literal depends on the session's zone."""
         name = str(cell.kind)
         if name in ("int64", "double"):
@@ -59,7 +59,7 @@ class SparkGrammar:
         **Privacy.** Spark accepts any bytes that a file calls text. Invalid bytes get the same mark here as in Python:
         else two texts that Spark distinguishes would come back as one, and a join would count rows twice.
         """
-        plain = f"cast({self.ordered(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
+        plain = f"cast({self.comparable(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
         if str(cell.kind).startswith("timestamp"):
             zone = " || 'Z'" if cell.kind.tz else ""
             plain = f"{_moment(cell)}{zone}"
@@ -75,7 +75,7 @@ class SparkGrammar:
 
     def unit(self, cell: Cell) -> str:
         """Canonical text by type without surrounding blanks; an empty text is not a unit."""
-        text, x = self.text(cell), self.ordered(cell)
+        text, x = self.text(cell), self.comparable(cell)
         if str(cell.kind) == "double":
             whole = f"{x} = rint({x}) and abs({x}) < 9007199254740992"  # floor returns a bigint, which may overflow
             named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"

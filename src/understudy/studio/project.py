@@ -180,7 +180,7 @@ class Project:
     def spending(self, ledger: Ledger) -> Spending:
         """What the ledger says about the run of this project."""
         try:
-            found = ledger.peek(RunFile.load(self.run_file).key(self.output))
+            found = ledger.find_by_key(RunFile.load(self.run_file).key(self.output))
         except InputError:
             found = None
         if found is None:

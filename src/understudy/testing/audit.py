@@ -236,7 +236,10 @@ class Audit:
         limit = self.claim.auc
         if self.setup.budget.get("delta") != 0:
             limit = min(limit, auc_of_mu(SLACK * self.theory_mu))
-        return mu_of_auc(_findable(limit, self.pairs, VERDICT_ERROR / _count_tests(self.findings))) - self.theory_mu
+        return (
+            mu_of_auc(_smallest_detectable(limit, self.pairs, VERDICT_ERROR / _count_tests(self.findings)))
+            - self.theory_mu
+        )
 
     @property
     def power_text(self) -> str:
@@ -304,10 +307,10 @@ def _count_tests(findings: Sequence[Any]) -> int:
     return 2 * len(findings) + 4
 
 
-def _findable(limit: float, pairs: int, error: float) -> float:
+def _smallest_detectable(limit: float, pairs: int, error: float) -> float:
     """The smallest area whose lower bound exceeds a limit with a probability of 0.95; 1 where none does.
 
-    >>> round(_findable(0.5, 1000, 0.05), 3), _findable(0.5, 10, 1e-7)
+    >>> round(_smallest_detectable(0.5, 1000, 0.05), 3), _smallest_detectable(0.5, 10, 1e-7)
     (0.552, 1.0)
     """
     low, high = 0, pairs + 1  # the fewest wins whose lower bound exceeds the limit lie above `low`, at most at `high`
@@ -368,7 +371,7 @@ def decide(
         if event > claim_epsilon
     ]
     if inspection is not None and inspection.refutes(claim_epsilon, delta, error):
-        broken.append(_bypassed(inspection))
+        broken.append(_describe_bypass(inspection))
     if broken:
         return "broken", broken
     exact = findings[0]
@@ -383,7 +386,7 @@ def decide(
     if unpaid:
         odd.append(f"An answer tells the tables apart more than its charge allows: {unpaid:.3g} beyond 2 rho.")
     if inspection is not None and inspection.differed:
-        odd.append(_bypassed(inspection))
+        odd.append(_describe_bypass(inspection))
     if inspection is not None and inspection.noise_is_reused(error):
         odd.append(
             f"Noise was used twice: {inspection.repeated} measurements have the noise of an earlier one of the same "
@@ -392,7 +395,7 @@ def decide(
     return ("unexplained", odd) if odd else ("consistent", ["No statistic exceeds the claim."])
 
 
-def _bypassed(inspection: Inspection) -> str:
+def _describe_bypass(inspection: Inspection) -> str:
     return (
         f"The same answers of the gate gave another result on the other table in {inspection.differed} of "
         f"{inspection.runs} runs ({', '.join(inspection.where)}): something bypasses the gate."

@@ -158,13 +158,13 @@ class Spy:
             for clique, query in (rest.get("queries") or {}).items():
                 matrix = reduce(np.kron, query.factors)
                 counts[clique] = matrix @ counts[clique]
-                self._reckon_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
+                self._record_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
             _check_noise(made, counts, self._draws)
             return answers
 
         return counts
 
-    def _reckon_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
+    def _record_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
         """Replace the cost of one draw by that of queries: a row adds a column of the matrix to the answers."""
         place = next(i for i, draw in enumerate(self._draws) if np.array_equal(answer.values - exact, draw))
         place += len(self.seen) - len(self._draws)
