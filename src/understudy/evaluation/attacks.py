@@ -166,7 +166,9 @@ def attack(
     """
     release = release if isinstance(release, Release) else Release.load(release)
     if release.receipt.rehearsal:
-        raise InputError("a rehearsal is about nobody: there is nobody to attack; give a release of a real table")
+        raise InputError(
+            "the release is a rehearsal on made-up rows, so nobody can be attacked; give one of a real table"
+        )
     for name in secrets:
         find_column(release.schema, name, "secret")
     if not 0 < minutes < math.inf:
@@ -218,7 +220,9 @@ class _People:
         frame = nw.from_native(collect_table(data, schema), eager_only=True).to_arrow()
         encoded = schema.encode(frame)
         if encoded.keep.sum() < 4 * FOLDS:
-            raise InputError(f"the {what} has fewer than {4 * FOLDS} rows that fit the schema: too few to attack")
+            raise InputError(
+                f"the {what} has fewer than {4 * FOLDS} rows that fit the schema; give more"
+            )
         column = schema.privacy_unit.column
         named = range(frame.num_rows) if column is None else frame[column].to_pylist()
         units = np.unique(np.array([str(name) for name in named]), return_inverse=True)[1]

@@ -351,7 +351,7 @@ class Ledger:
             log = _Log(connection)
             known = {entry.dataset for entry in log.find(kind="dataset")}
             if name in known:
-                raise SettingError(f"dataset {name!r} is already in the ledger")
+                raise SettingError(f"dataset {name!r} is already in the ledger; choose another name")
             for parent in parents:
                 if parent not in known:
                     raise SettingError(f"dataset {parent!r} is not in the ledger; add it first")

@@ -82,7 +82,7 @@ class PrivMRF(ColumnsFirst):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.graph + self.choosing <= 0.9:
-            raise SettingError("privmrf: graph and choosing must not exceed 0.9 of the budget together")
+            raise SettingError("privmrf: graph and choosing must not exceed 0.9 of the budget together; give one less")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Score pairs, build the graph, measure the first marginals, then refine them step by step."""

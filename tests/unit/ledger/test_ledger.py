@@ -140,7 +140,7 @@ def test_what_a_run_learned_is_given_back_to_it(ledger):
 @pytest.mark.parametrize("run", ["", "zz", "0" * 16])
 def test_an_unknown_run_is_refused(ledger, run):
     reserve(ledger)
-    for call in (ledger.take, ledger.find, ledger.cancel):
+    for call in (ledger.continue_run, ledger.find, ledger.cancel):
         with pytest.raises(LedgerError, match="no run, or more than one, begins with"):
             call(run)
 
@@ -457,7 +457,7 @@ def test_a_full_disk_loses_no_entry(ledger, path):
     sa.event.listen(engine, "checkout", lambda c, *_: full(c))
     with pytest.raises(LedgerError, match="the disk is full"):
         ledger.record(handle, {"charges": []}, os.urandom(1 << 20))
-    again = Ledger(path).take(handle.run)
+    again = Ledger(path).continue_run(handle.run)
     assert again.answers == [({"charges": []}, b"kept")]
 
 
