@@ -678,7 +678,7 @@ class PrivateTable:
             return {}
         self._refuse_if_planned()
         given, share = check_marginals(wanted, against, self.domain), self.__account.share(rho)
-        reach = self.neighbours.marginal_l1 << BITS
+        reach = self.neighbours.marginal_l1 * (1 << BITS)
         if self.__account.budget.pure:
             paid = laplace_charge("distances", (), reach * len(wanted), share=share)
         else:

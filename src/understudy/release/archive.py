@@ -453,6 +453,7 @@ class _Generator(_Part):
     limit_mib: _Positive | None = None
     as_printed: bool = False
     updates: Literal["tree", "privsyn", "dpsyn"] = "tree"
+    enough: Annotated[float, Field(ge=0)] = 0.0
 
 
 class _Page(_Part):
