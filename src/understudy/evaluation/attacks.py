@@ -220,9 +220,7 @@ class _People:
         frame = nw.from_native(collect_table(data, schema), eager_only=True).to_arrow()
         encoded = schema.encode(frame)
         if encoded.keep.sum() < 4 * FOLDS:
-            raise InputError(
-                f"the {what} has fewer than {4 * FOLDS} rows that fit the schema; give more"
-            )
+            raise InputError(f"the {what} has fewer than {4 * FOLDS} rows that fit the schema; give more")
         column = schema.privacy_unit.column
         named = range(frame.num_rows) if column is None else frame[column].to_pylist()
         units = np.unique(np.array([str(name) for name in named]), return_inverse=True)[1]
@@ -282,7 +280,8 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     schema = schema if schema.rows is None else replace(schema, rows=table.num_rows)
     mechanism = make_mechanism(release.mechanism, **dict(release.settings)).prepare(schema)
     budget, source = receipt.budget, open_source(table, schema)
-    aside = budget.cost(c for c in receipt.charges if c.what not in ("measure", "select", "dependence", "gradient"))
+    asked = ("measure", "select", "dependence", "distances", "gradient")
+    aside = budget.cost(c for c in receipt.charges if c.what not in asked)
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
         stated = replace(budget, proof="zcdp")

@@ -497,9 +497,7 @@ def _set_up(
     made = None
     if isinstance(mechanism, Mechanism):
         if settings:
-            raise SettingError(
-                f"settings {', '.join(settings)}: a mechanism object has its own; leave them out"
-            )
+            raise SettingError(f"settings {', '.join(settings)}: a mechanism object has its own; leave them out")
         settings = mechanism.settings()
         made = None if mechanism_classes().get(mechanism.name) is type(mechanism) else mechanism
         mechanism = mechanism.name
