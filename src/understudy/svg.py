@@ -68,7 +68,7 @@ class Bar:
 
 
 def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Sequence[str] | None = None) -> Markup:
-    """A column's distribution: bars with labels for a few values, a histogram for many ordered ones.
+    """Return a column's distribution: bars with labels for a few values, a histogram for many ordered ones.
 
     Args:
         title: for readers who cannot see it.
@@ -82,7 +82,7 @@ def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Seque
 
 
 def percent(share: float) -> str:
-    """A share in words that fit: 12 %, 3.4 %, 0.05 %.
+    """Return a share in words that fit: 12 %, 3.4 %, 0.05 %.
 
     >>> percent(0.1234), percent(0.0005), percent(0.0)
     ('12.3 %', '0.05 %', '0 %')
@@ -191,7 +191,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
 
 
 def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
-    """A triangle of associations between 0 and 1: the darker, the stronger."""
+    """Return a triangle of associations between 0 and 1: the darker, the stronger."""
     cell = 30 if len(names) <= 12 else 22 if len(names) <= 18 else 17
     left, top = 118, 6
     size = cell * (len(names) - 1)
@@ -278,7 +278,7 @@ def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
 
 
 def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
-    """A table with a row and a column for each name, and a dot where the two were measured together."""
+    """Return a table with a row and a column for each name, and a dot where the two were measured together."""
     cell, left, top = 16, 130, 4
     size = cell * len(names)
     marks = []
@@ -376,12 +376,12 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
 def series_colour(place: int) -> str:
-    """The colour of the series at this place; after eight they repeat, with other dashes and marks."""
+    """Return the colour of the series at this place; after eight they repeat, with other dashes and marks."""
     return _COLOURS[place % len(_COLOURS)]
 
 
 def series_key(place: int) -> Markup:
-    """A piece of the line of the series at this place, for a key beside a chart."""
+    """Return a piece of the line of the series at this place, for a key beside a chart."""
     return Markup('<svg width="30" height="12" aria-hidden="true">{}{}</svg>').format(
         _stroke([(0, 6), (30, 6)], place), _mark(15, 6, place, "")
     )
@@ -401,7 +401,7 @@ def curves(title: str, series: Sequence[Series], *, x_words: str, y_words: str, 
 
 
 def points(title: str, series: Sequence[Series], front: Sequence[int], *, x_words: str, y_words: str) -> Markup:
-    """A point for each series; those of the front, which no other beats in both, are joined."""
+    """Return a point for each series; those of the front, which no other beats in both, are joined."""
     return _plane(title, series, x_words, y_words, joined=False, front=front)
 
 
@@ -504,7 +504,7 @@ def _stroke(spots: Sequence[tuple[float, float]], place: int) -> Markup:
 
 
 def _mark(x: float, y: float, place: int, words: str) -> Markup:
-    """A circle, square, triangle or diamond, so that series differ without colour."""
+    """Return a circle, square, triangle or diamond, so that series differ without colour."""
     shapes = ("M{0} {1}m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0", "M{0} {1}m-3.2 -3.2h6.4v6.4h-6.4z",
               "M{0} {1}m0 -4.2l4 7.2h-8z", "M{0} {1}m0 -4.4l4.4 4.4l-4.4 4.4l-4.4 -4.4z")  # fmt: skip
     path = shapes[place % len(shapes)].format(_n(x), _n(y))
@@ -545,7 +545,7 @@ def _label_width(words: str) -> float:
 
 
 def _shorten_label(words: str) -> str:
-    """A label cut to the room it has."""
+    """Return a label cut to the room it has."""
     most = len(words)
     while most > 4 and _label_width(_short(words, most)) > _LABEL_ROOM:
         most -= 1
@@ -557,5 +557,5 @@ def _short(words: str, most: int) -> str:
 
 
 def _n(number: float) -> str:
-    """A coordinate, the same on every machine."""
+    """Return a coordinate, the same on every machine."""
     return f"{number:.1f}".rstrip("0").rstrip(".")

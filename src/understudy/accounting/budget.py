@@ -132,7 +132,7 @@ class Budget:
 
 
 def _delta_without_discovery(delta: float, discovery_delta: float) -> float:
-    """The delta without discovery's part, rounded down: approximate zCDP adds its delta to that of the conversion."""
+    """Return delta less discovery's part, rounded down: approximate zCDP adds its delta to that of the conversion."""
     return math.nextafter(delta - discovery_delta, 0.0) if discovery_delta else delta
 
 

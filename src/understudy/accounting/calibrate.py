@@ -110,7 +110,7 @@ class LossDistribution:
 
 
 def _upper_share(above: NDArray[np.float64], step: float) -> NDArray[np.float64]:
-    """The part b of an atom that goes to the upper grid point: 1 - b + b exp(-step) = exp(-above)."""
+    """Return the part b of an atom that goes to the upper grid point: 1 - b + b exp(-step) = exp(-above)."""
     return np.clip(np.expm1(-above) / math.expm1(-step), 0.0, 1.0)
 
 
@@ -171,7 +171,7 @@ def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, rep
 
 
 def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool = False) -> float:
-    """The smallest epsilon (to one part in 10^6) for which measurements fixed in advance are (epsilon, delta)-DP.
+    """Return the least epsilon (to one part in 10^6) for which measurements fixed in advance are (epsilon, delta)-DP.
 
     **Privacy.** As `planned_sigma`, for discrete Gaussian noise of parameters exactly `sigmas`.
 
@@ -225,13 +225,13 @@ def _log_delta(sigmas: Sequence[float], epsilon: float, delta: float, replace_on
 
 
 def _rho(sigmas: Sequence[float], replace_one: bool) -> Fraction:
-    """The zCDP cost, in exact arithmetic."""
+    """Return the zCDP cost, in exact arithmetic."""
     cells = 2 if replace_one else 1
     return sum((cells / (2 * Fraction(sigma) ** 2) for sigma in sigmas), Fraction(0))
 
 
 def _by_zcdp(shape: Sequence[float], rho: float, replace_one: bool) -> float:
-    """The common sigma that costs at most rho."""
+    """Return the common sigma that costs at most rho."""
     ratio = _rho(shape, replace_one) / Fraction(rho)  # sigma^2, since the cost is the shape's divided by sigma^2
     return math.sqrt(ratio) * (1 + 2.0**-48)
 

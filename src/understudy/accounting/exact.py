@@ -49,7 +49,7 @@ def sqrt_below(square: Fraction) -> float:
 
 
 def _root(square: Fraction) -> tuple[int, Fraction]:
-    """The square root as a whole number of more than 64 bits, rounded down, and the power of two it is counted in."""
+    """Return the square root, rounded down to a whole number of more than 64 bits, and the power of two of its unit."""
     shift = 66 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
     scaled = square * Fraction(4) ** shift
     return math.isqrt(scaled.numerator // scaled.denominator), Fraction(2) ** -shift

@@ -224,7 +224,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _choose_seed(seed: int | None) -> int:
-    """The given seed, or a random one; the README states it, so that the same rows can be made again."""
+    """Return the given seed, or a random one; the README states it, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
     return secrets.randbelow(1 << 32) if seed is None else seed
@@ -316,7 +316,7 @@ def render_readme(
 
 
 def _choose_statistic(release: Release) -> str:
-    """A statistic to show as an example: the mean of a numeric column, or a share; no name that needs quotes."""
+    """Return a statistic to show as an example: the mean of a numeric column, or a share; no name that needs quotes."""
     plain = [column for column in release.schema.coded if column.name.isidentifier()]
     for column in plain:
         if isinstance(column, AxisColumn):
@@ -332,7 +332,7 @@ def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> l
 
 
 def _example_condition(column: Coded) -> str:
-    """A condition on a column for `answer`: a value, or a range from the middle of a numeric column upwards."""
+    """Return a condition on a column for `answer`: a value, or a range from the middle of a numeric column upwards."""
     name = column.name if column.name.isidentifier() else f'"{column.name}"'
     if isinstance(column, AxisColumn):
         middle = column.axis.lower[column.axis.size // 2]

@@ -176,7 +176,7 @@ class Study:
             raise SettingError(f"mechanisms: {SUBSAMPLE} needs a declared schema; leave it out, or declare all columns")
 
     def cells(self) -> list[Cell]:
-        """Every run: the first of each case before the second of any, so that an early look shows the whole grid."""
+        """List all runs, the first of each case before the second of any, so that early results cover the whole grid."""
         return [
             Cell(name, workload, mechanism, epsilon, run)
             for run, (name, table) in product(range(self.runs), self.tables.items())
@@ -186,7 +186,7 @@ class Study:
         ]
 
     def spec(self, cell: Cell, data: Any = None) -> RunSpec:
-        """The run of a cell."""
+        """Return the run of a cell."""
         name, paper, given = parse_mechanism(cell.mechanism)
         if "workload" in setting_names(mechanism_classes().get(name)):
             given = {"workload": cell.workload} | given
@@ -195,7 +195,7 @@ class Study:
         return RunSpec(data=data, schema=schema, mechanism=name, paper=paper, settings=given, **budget)
 
     def scoring(self, cell: Cell) -> dict[str, Any]:
-        """What a worker is told about scores."""
+        """Return what a worker is told about scores."""
         given = {name: dict(self.settings.get(name, {})) for name in self.metrics}
         own = given.get("workload_error", {})
         if "workload_error" in given and not {"workload", "cliques", "ways"} & set(own):
@@ -203,7 +203,7 @@ class Study:
         return {"metrics": list(given.items()), "sets": self.sets, "seed": self.seed, "run": cell.run}
 
     def shared(self) -> dict[str, Any]:
-        """What all runs in a folder have in common, so that their scores can be compared."""
+        """Return what all runs in a folder have in common, so that their scores can be compared."""
         said: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
         said |= {"metrics": self.metrics, "settings": self.settings}
         schemas = {f"schema {name}": _digest(table.schema.to_dict()) for name, table in self.tables.items()}
@@ -333,7 +333,7 @@ def make_study(**given: Any) -> Study:
 
 
 def _label(label: str, text: str) -> str:
-    """The label of a mechanism; that of real rows says what they are."""
+    """Return the label of a mechanism; that of real rows says what they are."""
     real = parse_mechanism(text)[0] == SUBSAMPLE and not label.endswith(_NOT_PRIVATE)
     return label + _NOT_PRIVATE * real
 
@@ -612,7 +612,7 @@ class _Record:
             self._file.write(b"\n" * bool(self._file.tell()) + _json({"shared": shared}) + b"\n")
 
     def missing(self) -> list[Cell]:
-        """The cells that are still to be run. Of a private table, one that was interrupted is spent."""
+        """Return the cells that are still to be run. Of a private table, one that was interrupted is spent."""
         todo = [cell for cell in self.study.cells() if cell not in self.scored]
         if self.study.public:
             return todo
@@ -800,7 +800,7 @@ class _Worker:
             process.kill()
 
     def _find_passed_limit(self, seconds: float, memory_mib: float) -> str | None:
-        """Which limit was passed, in words."""
+        """Return which limit was passed, in words."""
         if self.study.seconds is not None and seconds > self.study.seconds:
             return f"stopped: more than {self.study.seconds:g} s"
         if self.study.memory_mib is not None and memory_mib > self.study.memory_mib:
@@ -869,7 +869,7 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
 
 
 def _to_bytes(frame: Any, schema: Schema) -> bytes:
-    """The columns that a run needs, in arrow's format; the mark of text that no reader guessed stays."""
+    """Return the columns that a run needs, in arrow's format; the mark of text that no reader guessed stays."""
     if isinstance(frame, pa.Table):
         table = frame.select([name for name in schema.needs if name in frame.column_names])
     else:
@@ -889,7 +889,7 @@ class _Clock:
         self._told = 0.0
 
     def is_due(self) -> bool:
-        """Whether it is time to report again."""
+        """Return whether it is time to report again."""
         if time.monotonic() - self._told < _TELL:
             return False
         self._told = time.monotonic()
@@ -913,7 +913,7 @@ class _Clock:
 
 
 def _duration(seconds: float) -> str:
-    """A duration in words: 40 s, 12 min, 3.5 h.
+    """Return a duration in words: 40 s, 12 min, 3.5 h.
 
     >>> _duration(40), _duration(720), _duration(12600)
     ('40 s', '12 min', '3.5 h')
@@ -957,7 +957,7 @@ class _Loaded:
         self._real: Rows | None = None
 
     def real(self, schema: Schema) -> Rows:
-        """The real rows, coded by the schema of a release."""
+        """Return the real rows, coded by the schema of a release."""
         if self._real is None or self.schema.open:
             self._real = Rows.of(self.frame, schema, what="real table")
         return self._real
@@ -997,7 +997,7 @@ def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int]) -> tuple[Schema, list[Any]]:
-    """The synthetic tables of a run, and the schema that describes them."""
+    """Return the synthetic tables of a run, and the schema that describes them."""
     if run["mechanism"] == SUBSAMPLE:
         share = float(run["settings"].get("share", _SHARE))
         return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
@@ -1009,7 +1009,7 @@ _SHARE = 0.1  # of the rows that `subsample` takes, unless it is given another
 
 
 def _subsample(frame: pa.Table, share: float, seed: int) -> pa.Table:
-    """A random part of the rows, repeated to the length of the table, so that counts can be compared.
+    """Return a random part of the rows, repeated to the length of the table, so that counts can be compared.
 
     **Privacy.** Real rows: `Study.check` has refused it unless the table is declared public.
     """
@@ -1023,7 +1023,7 @@ def _seed(parts: Sequence[int]) -> int:
 
 
 def _words(error: Exception) -> str:
-    """An error of ours in its own words; any other may quote a cell, so only its type and place."""
+    """Return an error of ours in its own words; any other may quote a cell, so only its type and place."""
     return str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
 
 

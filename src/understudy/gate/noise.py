@@ -168,7 +168,7 @@ class Table:
 
 
 def _leading_bits(law: Law, width: int) -> tuple[int, list[int]]:
-    """The first value and the certified entries T[x], from the last that is 0 to the first that is all ones."""
+    """Return the first value and the certified entries T[x], from the last that is 0 to the first that is all ones."""
     bits = width + 24  # an entry that cannot be certified at once has probability about 2^-24
     while True:
         enclosed = law.enclose(bits)

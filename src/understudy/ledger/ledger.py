@@ -358,7 +358,7 @@ class Ledger:
             log.add("dataset", {"parents": list(parents)}, dataset=name)
 
     def datasets(self) -> dict[str, tuple[str, ...]]:
-        """Every dataset with its parents."""
+        """Return every dataset with its parents."""
         if not self._database.exists:
             return {}
         with self._database.read() as connection:
@@ -395,7 +395,7 @@ class Ledger:
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 
     def grants(self, dataset: str | None = None) -> list[Grant]:
-        """The grants of a dataset, or all."""
+        """Return the grants of a dataset, or all."""
         if not self._database.exists:
             return []
         with self._database.read() as connection:
@@ -478,7 +478,7 @@ class Ledger:
             return replace(new, number=_Log(connection).add("token", body)), secret
 
     def tokens(self) -> list[Token]:
-        """Every token of the studio, revoked ones marked."""
+        """Return every token of the studio, revoked ones marked."""
         if not self._database.exists:
             return []
         with self._database.read() as connection:
@@ -527,7 +527,7 @@ class Ledger:
         return made
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints that the ledger keeps, smallest first."""
+        """Return the checkpoints that the ledger keeps, smallest first."""
         with self._database.read() as connection:
             notes = connection.execute(sa.select(checkpoints.c.note).order_by(checkpoints.c.size)).scalars()
             return [Checkpoint.parse(note) for note in notes]
@@ -625,16 +625,16 @@ class _Log:
         return list(map(_entry, self._connection.execute(query)))
 
     def first(self, run: str, kind: str) -> Entry | None:
-        """The first entry of a kind about a run."""
+        """Return the first entry of a kind about a run."""
         row = self._connection.execute(_FIRST_OF_KIND, {"run": run, "kind": kind}).first()
         return None if row is None else _entry(row)
 
     def last_of(self, run: str) -> int:
-        """The number of the last entry about a run."""
+        """Return the number of the last entry about a run."""
         return int(self._connection.execute(_LAST_OF_RUN, {"run": run}).scalar() or 0)
 
     def grants(self) -> list[Grant]:
-        """Every grant, revoked ones marked."""
+        """Return every grant, revoked ones marked."""
         gone = {entry.body["grant"] for entry in self.find(kind="revoke")}
         return [
             Grant(str(entry.dataset), **entry.body, number=entry.number, revoked=entry.number in gone)
@@ -788,7 +788,7 @@ def _parents(log: _Log) -> dict[str, tuple[str, ...]]:
 
 
 def _ancestors(parents: Mapping[str, tuple[str, ...]], dataset: str) -> list[str]:
-    """The dataset itself and every dataset it is derived from."""
+    """Return the dataset itself and every dataset it is derived from."""
     found: list[str] = [dataset]
     for name in found:
         found += [parent for parent in parents.get(name, ()) if parent not in found]

@@ -109,7 +109,7 @@ class Adaptive(ColumnsFirst):
         planned_shares = [left / rho * part for part in self._parts(self.rounds)]  # fixed before the first round
 
         def all_measurements() -> list[Measurement]:
-            """All measurements as the gate returned them."""
+            """Return all measurements as the gate returned them."""
             return [*raw, *measurements[len(raw) :]]
 
         for number in range(self.rounds):

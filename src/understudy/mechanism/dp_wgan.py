@@ -70,7 +70,7 @@ class DPWGAN(ColumnsFirst):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """The entry's critic, clipping and steps; nothing is measured before, and the columns have no part in the loss.
+        """Return the entry's critic, clipping and steps; nothing is measured first, and the loss is the critic's alone.
 
         The number of rounds is ours: a round of the entry sees 640 rows, a round here sees all of them ten times.
         """
@@ -103,7 +103,7 @@ class DPWGAN(ColumnsFirst):
         return Critic(*(np.clip(array, -self.bound, self.bound).astype(np.float32) for array in moved))
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The critic with its gradients in whole numbers, and the generated rows."""
+        """Return the memory of the critic, of its gradients in whole numbers and of the generated rows."""
         codes = sum(domain.values())
         weights = codes * self._width(domain)
         steps = self.rounds * self.critic_steps

@@ -328,7 +328,7 @@ def choose_cliques(public: Source, *, keep: Sequence[Clique] = (), error: float 
 
 
 def public_tree(public: Source, keep: Sequence[Clique] = ()) -> list[Clique]:
-    """The maximum spanning tree of mutual information (lines 1 and 2), pairs to keep first."""
+    """Return the maximum spanning tree of mutual information (lines 1 and 2), pairs to keep first."""
     kept = {frozenset(pair) for clique in keep for pair in combinations(clique, 2)}
     weights = pair_information(public)
     raised = {pair: weight + _KEPT * (frozenset(pair) in kept) for pair, weight in weights.items()}
@@ -402,7 +402,7 @@ def _occupied_cells(counts: Counts, shape: tuple[int, ...]) -> tuple[tuple[NDArr
 
 
 def _x_log_x(counts: NDArray[Any]) -> float:
-    """The sum of x log x."""
+    """Return the sum of x log x."""
     positive = counts[counts > 0].astype(np.float64)
     return float(positive @ np.log(positive))
 

@@ -198,7 +198,7 @@ class PrivMRF(ColumnsFirst):
         return Generator(self.generator, as_printed=self.as_printed, enough=enough)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The junction tree a few times over, and the tables of all pairs or of a step's candidates."""
+        """Return the memory of a few junction trees, and of the tables of all pairs or of a step's candidates."""
         tree = int(self.max_mib * (1 << 20))
         cells = max(map(domain.cells, combinations(domain, 2)), default=1) + 1_000_000
         return Footprint(memory_bytes=4 * tree + 64 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
@@ -243,7 +243,7 @@ def search_graph(domain: Domain, scores: Scores, limit_mib: float) -> list[Cliqu
         return counted[clique]
 
     def judge(graph: Sequence[int]) -> float:
-        """The score of a graph once it is triangulated; minus infinity if a clique is too large."""
+        """Return the score of a graph once it is triangulated; minus infinity if a clique is too large."""
         parts = triangulate(graph)
         told = sum(table[i][j] for i, later in parts for j in _members(later))
         sizes = [cells(clique) for clique in _maximal(parts)]

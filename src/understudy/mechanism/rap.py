@@ -94,7 +94,7 @@ class RAP(ColumnsFirst):
         return relaxed_of(domain, measurements, total=total, start=before)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The candidates' tables, true and by the model; the relaxed rows with their gradients, and their products."""
+        """Return the memory of the candidates' tables, true and by the model, and of relaxed rows with gradients."""
         closure = Workload.parse(self.workload, domain).closure()
         cells = min(sum(min(domain.cells(r), self.max_cells) for r in closure), _MOST_CELLS)
         rows = count_rows(domain) * (sum(domain.values()) + 4 * math.isqrt(self.max_cells))

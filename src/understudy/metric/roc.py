@@ -12,7 +12,7 @@ _NORMAL = NormalDist()
 
 
 def auc(out: ArrayLike, inside: ArrayLike) -> tuple[float, float]:
-    """The area under the ROC curve and its standard error (DeLong, DeLong and Clarke-Pearson 1988).
+    """Return the area under the ROC curve and its standard error (DeLong, DeLong and Clarke-Pearson 1988).
 
     The area is the probability that a score of `inside` exceeds one of `out`; ties count half.
 
@@ -50,7 +50,7 @@ def roc(out: ArrayLike, inside: ArrayLike) -> tuple[NDArray[np.float64], NDArray
 
 
 def true_positives_at(out: ArrayLike, inside: ArrayLike, false_positives: float) -> float:
-    """The share of `inside` above the threshold that at most this share of `out` passes."""
+    """Return the share of `inside` above the threshold that at most this share of `out` passes."""
     x = np.sort(np.asarray(out, np.float64))
     allowed = math.floor(false_positives * len(x))
     threshold = x[len(x) - 1 - allowed] if allowed < len(x) else -math.inf
@@ -70,12 +70,12 @@ def _gaussian_power(f: float, mu: float) -> float:
 
 
 def auc_of_mu(mu: float) -> float:
-    """The area under the curve of `gaussian_power`."""
+    """Return the area under the curve of `gaussian_power`."""
     return _NORMAL.cdf(mu / math.sqrt(2))
 
 
 def mu_of_auc(area: float) -> float:
-    """The inverse of `auc_of_mu`; infinite for an area of 1.
+    """Return the inverse of `auc_of_mu`; infinite for an area of 1.
 
     >>> round(mu_of_auc(0.62), 6)
     0.432015
@@ -89,7 +89,7 @@ def mu_of_auc(area: float) -> float:
 
 
 def proportion_low(hits: int, runs: int, error: float) -> float:
-    """A lower bound of a proportion of which `hits` in `runs` were seen; too large with probability at most `error`.
+    """Bound a proportion from below, given `hits` in `runs`; the bound is too large with probability at most `error`.
 
     >>> round(proportion_low(620, 1000, 0.05), 6)
     0.594014
@@ -104,7 +104,7 @@ def proportion_low(hits: int, runs: int, error: float) -> float:
 
 
 def proportion_high(hits: int, runs: int, error: float) -> float:
-    """An upper bound of a proportion; too small with probability at most `error`.
+    """Return an upper bound of a proportion; too small with probability at most `error`.
 
     >>> round(proportion_high(411, 1000, 0.025), 6)
     0.44222

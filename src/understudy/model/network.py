@@ -61,11 +61,11 @@ class Network:
         self.parameters += [_dense(rng, width, len(start)), start]
 
     def rows(self) -> Floats:
-        """The relaxed rows that the network makes."""
+        """Return the relaxed rows that the network makes."""
         return self._forward()[0]
 
     def loss(self, of: Callable[[Floats], tuple[float, Floats]]) -> tuple[float, list[Floats]]:
-        """The loss of the rows, and its derivative by each parameter, given a loss and its derivative by the rows."""
+        """Return the rows' loss and its derivative by each parameter, given a loss with its derivative by the rows."""
         shares, inputs, blocks = self._forward()
         loss, pull = of(shares)
         pull = softmax_gradient(self._domain, shares, pull)
@@ -84,7 +84,7 @@ class Network:
         return loss, gradients
 
     def _forward(self) -> tuple[Floats, list[Floats], list[tuple[Floats, Floats]]]:
-        """The rows, the inputs of the layers, and by block its normalised values and their spread before."""
+        """Return the rows, the inputs of the layers, and by block its normalised values and their spread before."""
         inputs, blocks = [self._noise], []
         for number in range(2):
             weight, gain, shift = self.parameters[3 * number : 3 * number + 3]

@@ -533,6 +533,6 @@ def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
 
 
 def _ratio(sigma: float) -> float:
-    """The q of the discrete Laplace with mass proportional to q^|k|, from its variance 2 q / (1 - q)^2."""
+    """Return the q of the discrete Laplace with mass proportional to q^|k|, from its variance 2 q / (1 - q)^2."""
     variance = sigma * sigma
     return variance / (1 + variance + math.sqrt(1 + 2 * variance))

@@ -108,7 +108,7 @@ class RunFile:
         return isinstance(content, Mapping) and "resources" in content
 
     def digest(self) -> str:
-        """The digest of the content of the run file, the schema, a workload file and a query; never of rows.
+        """Return the digest of the content of the run file, the schema, a workload file and a query; never of rows.
 
         Outputs do not count: other rows and reports can be made from the same release.
 

@@ -152,7 +152,7 @@ class RunSpec:
         return cls(**content).without_missing_data()
 
     def without_missing_data(self) -> RunSpec:
-        """The same run without tables whose files are gone."""
+        """Return the same run without tables whose files are gone."""
         public = None if _is_gone(self.public) else self.public
         return replace(self, data=None if _is_gone(self.data) else self.data, public=public)
 

@@ -141,7 +141,7 @@ class Axis:
         return mean
 
     def _place(self, codes: Array, share: NDArray[np.float64]) -> Array:
-        """The value at a share of each code's bin."""
+        """Return the value at a share of each code's bin."""
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
             values = self._at_points(self.points, values, codes, share)

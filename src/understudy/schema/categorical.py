@@ -117,7 +117,7 @@ class Categorical(ListedColumn):
         return self
 
     def _holds(self, value: Value) -> bool:
-        """Whether the type of decoded values can represent this value exactly."""
+        """Return whether the type of decoded values can represent this value exactly."""
         return not isinstance(value, int) or abs(value) < {"integer": 1 << 63, "number": EXACT + 1}[self.type]
 
     @property
@@ -259,5 +259,5 @@ def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
 
 
 def _has_dictionary(kind: Any) -> bool:
-    """Whether arrow can dictionary-encode cells of this type."""
+    """Return whether arrow can dictionary-encode cells of this type."""
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_float16(kind)

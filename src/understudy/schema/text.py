@@ -303,7 +303,7 @@ def make_valid_text(cells: Any) -> Any:
 
 
 def is_text_type(kind: Any) -> bool:
-    """Whether an arrow type is one of the types of text."""
+    """Return whether an arrow type is one of the types of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

@@ -94,11 +94,11 @@ class Finding:
     epsilon_low: float
 
     def auc_low(self, error: float) -> float:
-        """A lower bound of the area, too large with probability at most `error`."""
+        """Return a lower bound of the area, too large with probability at most `error`."""
         return proportion_low(self.wins, self.pairs, error)
 
     def auc_high(self, error: float) -> float:
-        """An upper bound of the area."""
+        """Return an upper bound of the area."""
         return proportion_high(self.wins, self.pairs, error)
 
 
@@ -126,7 +126,7 @@ def judge_statistic(
 
 
 def _bound_epsilon(out: NDArray[np.float64], inside: NDArray[np.float64], delta: float, error: float) -> float:
-    """A lower bound of epsilon from the event that looked best on the first fifth of the pairs, which is not reused."""
+    """Bound epsilon from below by the event that looked best on the first fifth of the pairs, which is not reused."""
     fifth = max(1, len(out) // 5)
     best, threshold, one, other = -math.inf, math.inf, inside, out
     for above, below in ((inside, out), (-out, -inside)):  # a large value on one table, or a small one on the other
@@ -142,13 +142,13 @@ def _bound_epsilon(out: NDArray[np.float64], inside: NDArray[np.float64], delta:
 
 
 def _spread(shares: NDArray[np.float64], runs: int) -> NDArray[np.float64]:
-    """The standard error of proportions; never zero."""
+    """Return the standard error of proportions; never zero."""
     found: NDArray[np.float64] = np.sqrt(np.maximum(shares * (1 - shares), 1 / runs) / runs)
     return found
 
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
-    """The delta at epsilon of a mechanism with the trade-off of two normal distributions, mu apart.
+    """Return the delta at epsilon of a mechanism with the trade-off of two normal distributions, mu apart.
 
     >>> round(delta_of_mu(1.0, 1.0), 6)
     0.126937
@@ -159,7 +159,7 @@ def delta_of_mu(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
-    """The epsilon at delta of a mechanism with the trade-off of two normal distributions, mu apart.
+    """Return the epsilon at delta of a mechanism with the trade-off of two normal distributions, mu apart.
 
     >>> round(epsilon_of_mu(0.43, 0.01), 5), round(epsilon_of_mu(1.0, 1e-5), 5)
     (0.75166, 4.37718)
@@ -308,7 +308,7 @@ def _count_tests(findings: Sequence[Any]) -> int:
 
 
 def _smallest_detectable(limit: float, pairs: int, error: float) -> float:
-    """The smallest area whose lower bound exceeds a limit with a probability of 0.95; 1 where none does.
+    """Return the smallest area whose lower bound exceeds a limit with a probability of 0.95; 1 where none does.
 
     >>> round(_smallest_detectable(0.5, 1000, 0.05), 3), _smallest_detectable(0.5, 10, 1e-7)
     (0.552, 1.0)
@@ -337,7 +337,7 @@ def decide(
     inspection: Inspection | None = None,
     delta: float = 0.0,
 ) -> tuple[Verdict, list[str]]:
-    """The verdict of an audit.
+    """Return the verdict of an audit.
 
     - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon; or runs that got the same answers
       on both tables differ too often. A mechanism that keeps its claim is called so with probability at most `error`:
@@ -488,7 +488,7 @@ def _set_up(
     rows_public: bool,
     settings: dict[str, Any],
 ) -> tuple[Setup, Mechanism | None]:
-    """What is under audit; the mechanism itself too where no process could find it by its name."""
+    """Return the setup of an audit, and the mechanism itself if a process could not find it by its name."""
     if rho is None and epsilon is None:
         epsilon, delta = 1.0, 0.01 if delta is None else delta
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -525,7 +525,7 @@ def judge(
     error: float = VERDICT_ERROR,
     inspection: Inspection | None = None,
 ) -> Audit:
-    """The result of an audit, from the statistics of its pairs of runs.
+    """Return the result of an audit, from the statistics of its pairs of runs.
 
     Args:
         bench: what was run.
@@ -593,7 +593,7 @@ class Trial:
     runs: int
 
     def lower_bound(self) -> float:
-        """A lower bound of the mechanism's epsilon, too large with probability at most `ERROR`."""
+        """Return a lower bound of the mechanism's epsilon, too large with probability at most `ERROR`."""
         hits = sum(bool(self.present()) for _ in range(self.runs))
         alarms = sum(bool(self.absent()) for _ in range(self.runs))
         return epsilon_at_least(hits, alarms, self.runs, self.delta)
@@ -622,7 +622,7 @@ def epsilon_at_least(hits: int, alarms: int, runs: int, delta: float, error: flo
 
 
 def p_value_bound(counts: ArrayLike, shares: ArrayLike) -> float:
-    """The probability, at most, with which draws of this law have counts so far from it (in relative entropy).
+    """Return the probability, at most, with which draws of this law have counts so far from it (in relative entropy).
 
     It holds for every number of draws and every law, however rare its cells: if n draws fall into k cells and D is the
     relative entropy of their observed shares to the law's, then ``P(n D >= g) <= exp(k - 1 - g) (g / (k - 1))^(k - 1)``

@@ -321,7 +321,7 @@ def gaussian_tail(sigma: Fraction, t: int) -> float:
 
 
 def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -> float:
-    """A lower bound of the true epsilon of discrete Gaussian measurements, by dp-accounting's optimistic rounding."""
+    """Bound the true epsilon of discrete Gaussian measurements from below, by dp-accounting's optimistic rounding."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     cells = 2 if replace_one else 1
@@ -358,7 +358,7 @@ def _number(given: Mapping[Clique, float] | None, clique: Clique, default: float
 
 
 def _distance(counts: NDArray[Any], against: Any) -> Fraction:
-    """The L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
+    """Return the L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
     given = [round(Fraction(float(value)) * 2**16) for value in np.asarray(against, dtype=np.float64).reshape(-1)]
     return Fraction(sum(abs(int(a) * 2**16 - b) for a, b in zip(counts, given, strict=True)), 2**16)
 

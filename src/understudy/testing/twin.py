@@ -132,7 +132,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _question(answer: Any) -> Any:
-    """Which question an answer is to, as far as the answer shows: its type, and the cliques that were measured."""
+    """Describe the question of an answer, as far as the answer shows: its type, and the measured cliques."""
     return [measurement.clique for measurement in answer] if isinstance(answer, list) else type(answer)
 
 
@@ -143,7 +143,7 @@ def _written(stream: TextIOWrapper) -> bytes:
 
 
 def _read_ledger(path: Path) -> tuple[bytes, list[str]]:
-    """Every row of every table of a ledger, as text with unpacked answers, and the identifiers of its runs in order.
+    """Read every row of every table of a ledger as text, with unpacked answers, and the ids of its runs in order.
 
     The process that worked on a run and the ledger's random name are no facts about rows either.
     """
