@@ -176,7 +176,7 @@ class Study:
             raise SettingError(f"mechanisms: {SUBSAMPLE} needs a declared schema; leave it out, or declare all columns")
 
     def cells(self) -> list[Cell]:
-        """List all runs, the first of each case before the second of any, so that early results cover the whole grid."""
+        """List all runs, the first of each case before the second of any: early results then cover the whole grid."""
         return [
             Cell(name, workload, mechanism, epsilon, run)
             for run, (name, table) in product(range(self.runs), self.tables.items())

@@ -58,7 +58,7 @@ class MWEM(Mechanism):
         return self.as_aim().fit(table, rho=rho, progress=progress)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """As AIM's."""
+        """Return the footprint of AIM."""
         return self.as_aim().footprint(domain)
 
     def as_aim(self) -> AIM:
