@@ -278,7 +278,8 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     schema = schema if schema.rows is None else replace(schema, rows=table.num_rows)
     mechanism = make_mechanism(release.mechanism, **dict(release.settings)).prepare(schema)
     budget, source = receipt.budget, open_source(table, schema)
-    aside = budget.cost(c for c in receipt.charges if c.what not in ("measure", "select", "dependence", "gradient"))
+    asked = ("measure", "select", "dependence", "distances", "gradient")
+    aside = budget.cost(c for c in receipt.charges if c.what not in asked)
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
         stated = replace(budget, proof="zcdp")

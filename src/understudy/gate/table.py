@@ -21,6 +21,7 @@ from understudy.accounting.charge import (
     gaussian_charge,
     laplace_charge,
     laplace_sd,
+    list_candidates,
     numbers,
     planned_charge,
     threshold_charge,
@@ -655,6 +656,42 @@ class PrivateTable:
             return {pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)}
 
         return self._answer([charge], score)
+
+    @one_at_a_time
+    def distances(
+        self, candidates: Iterable[Clique], *, against: Mapping[Clique, ArrayLike], rho: float
+    ) -> dict[Clique, float]:
+        """Return the noisy L1 distance of each candidate's marginal from the given one, in rows.
+
+        **Privacy.** Costs at most `rho`. Given marginals are public and rounded to multiples of 2^-16 rows, so 2^16
+        times a distance is a whole number. One unit changes a distance by at most the L1 change of its marginal (the
+        triangle inequality), which is D = `neighbours.marginal_l1` rows. The m whole numbers are one vector, each entry
+        of which may change by 2^16 D: its L2 sensitivity is 2^16 D sqrt(m) (L1: 2^16 D m). Integer noise for that
+        sensitivity is added; dividing by 2^16 is post-processing.
+
+        Raises:
+            SettingError: if columns are unknown, or a marginal is missing or has the wrong size.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._check_cliques(candidates)
+        if not wanted:
+            return {}
+        self._refuse_if_planned()
+        given, share = check_marginals(wanted, against, self.domain), self.__account.share(rho)
+        reach = self.neighbours.marginal_l1 * (1 << BITS)
+        if self.__account.budget.pure:
+            paid = laplace_charge("distances", (), reach * len(wanted), share=share)
+        else:
+            paid = gaussian_charge("distances", (), reach**2 * len(wanted), share=share)
+        charge = replace(paid, candidates=list_candidates(wanted))
+
+        def compare() -> NDArray[np.int64]:
+            noise = self._draw(charge, len(wanted))
+            keep = not isinstance(against, FixedMarginals) or against.again
+            exact = dict(compute_distances(self._counts(wanted, keep=keep), given))
+            return np.array([exact[clique] for clique in wanted], np.int64) + noise
+
+        return dict(zip(wanted, (self._answer([charge], compare) / (1 << BITS)).tolist(), strict=True))
 
     def require_gradients(self) -> None:
         """Refuse where `gradient` cannot be asked, so that a mechanism can find out before it spends anything; public.

@@ -54,20 +54,23 @@ def minimise(
     tolerance: float,
     max_seconds: float | None,
     watch: Callable[[int, float], None],
+    enough: float = 0.0,
 ) -> tuple[Numbers, FitReport]:
     """Find the unknowns `x` that minimise the problem's loss; returns them with a report of the fit.
 
     The descent starts from `warm`, which is overwritten, if that is better than the cold start. It stops when the
     remaining decrease of the loss, predicted from the last iterations by the 1/k^2 law of momentum, is below
-    `tolerance` times the loss.
+    `tolerance` times the loss, or as soon as the loss is at most `enough`.
     """
     deadline = None if max_seconds is None else time.perf_counter() + max_seconds
-    descent = _Descent(problem, tolerance, deadline, watch)
+    descent = _Descent(problem, tolerance, deadline, watch, enough)
     descent.begin(warm)
     del warm  # frees as much memory as `x` takes
     if descent.cold:
         descent.soften()
     descent.settle()
+    if descent.loss() <= enough:
+        return descent.x, descent.report()
     if is_stuck := descent.is_stuck():
         descent.begin(None)
         descent.settle()
@@ -93,6 +96,7 @@ class _Descent:
     tolerance: float
     deadline: float | None
     watch: Callable[[int, float], None]
+    enough: float = 0.0
     warning: str = ""
     converged: bool = False
     shifted: bool = False
@@ -133,7 +137,7 @@ class _Descent:
         problem, room = self.problem, self.problem.room
         stiffness = make_metric(problem, self.x, problem.weights, 0, enough=_ROUGHLY).curvature
         for share, iterations in _SOFTENED:
-            if share * stiffness >= _SMALLEST_CAP:
+            if share * stiffness >= _SMALLEST_CAP and self.loss() > self.enough:
                 factors = np.empty(len(room), np.uint8)
                 soften(problem.weights, room, problem.targets, share * stiffness, factors)
                 self.run(problem.weights.softened(factors), iterations, 0)
@@ -161,6 +165,9 @@ class _Descent:
         self.converged = self.shifted = False
         for _ in range(iterations):
             if self._must_stop():
+                break
+            if self.enough and final and self.loss() <= self.enough:
+                self.converged = True
                 break
             age, last, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
             stride = Stride(step, (last - 1.0) / momentum, last / momentum)

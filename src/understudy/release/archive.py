@@ -357,7 +357,9 @@ class _Neighbours(_Part):
 
 
 class _Charge(_Part):
-    what: Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
+    what: Literal[
+        "measure", "select", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
+    ]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
     sensitivity: float
@@ -451,6 +453,7 @@ class _Generator(_Part):
     limit_mib: _Positive | None = None
     as_printed: bool = False
     updates: Literal["tree", "privsyn", "dpsyn"] = "tree"
+    enough: Annotated[float, Field(ge=0)] = 0.0
 
 
 class _Page(_Part):
@@ -477,7 +480,9 @@ def check_page(page: Mapping[str, Any]) -> None:
     """
     checked = _Page.model_validate(dict(page))
     for charge in checked.receipt.charges:
-        if charge.what not in ("select", "dependence", "quality") and not (charge.about and charge.about[0]):
+        if charge.what not in ("select", "dependence", "distances", "quality") and not (
+            charge.about and charge.about[0]
+        ):
             raise ValueError("a charge for no column")
     if not isinstance(page["settings"].get("workload", ""), str | None):
         raise ValueError("a workload that has no name")

@@ -23,7 +23,7 @@ from understudy.accounting import Budget, Charge
 from understudy.domain import Clique
 from understudy.gate import PrivateTable, Selection
 from understudy.gate.gradient import UNIT, sum_gradients
-from understudy.gate.selection import indif, merge_codes
+from understudy.gate.selection import BITS, indif, merge_codes
 from understudy.measurement import Critic, Measurement
 from understudy.quality import NoisyError
 from understudy.source import Source
@@ -209,6 +209,19 @@ class WatchedTable(PrivateTable):
             charge = self.account.charges[-1]
             for clique, score in answers.items():
                 self.ratio.add_noisy(score, self._distances(clique, None), charge.scale, charge.noise)
+        return answers
+
+    def distances(
+        self, candidates: Iterable[Clique], *, against: Mapping[Clique, Any], rho: float
+    ) -> dict[Clique, float]:
+        """As the gate's."""
+        wanted = list(candidates)
+        with self._paying():
+            answers = super().distances(wanted, against=against, rho=rho)
+            for clique, distance in answers.items():
+                charge = self.account.charges[-1]
+                exact = self._distances(clique, against)
+                self.ratio.add_noisy(distance, exact, charge.scale / 2**BITS, charge.noise)
         return answers
 
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:

@@ -165,6 +165,14 @@ class InspectedTable(WatchedTable):
         self.questions.append(("dependence", wanted, rho))
         return super().dependence(wanted, rho=rho)
 
+    def distances(
+        self, candidates: Iterable[Clique], *, against: Mapping[Clique, Any], rho: float
+    ) -> dict[Clique, float]:
+        """As the gate's."""
+        wanted = list(candidates)
+        self.questions.append(("distances", wanted, _arguments({"against": against}, wanted), rho))
+        return super().distances(wanted, against=against, rho=rho)
+
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
         """As the gate's."""
         self.questions.append(("gradient", [_plain(array) for array in critic.arrays], clip, rho))

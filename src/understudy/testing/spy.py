@@ -96,6 +96,7 @@ class Spy:
             ("measure", self._counts("measure", table.measure)),
             ("select", self._select(table.select)),
             ("dependence", self._dependence(table.dependence)),
+            ("distances", self._distances(table.distances)),
             ("gradient", self._gradient(table.gradient)),
             ("error", self._error(table.error)),
             ("tally", self._counts("tally", table.tally)),
@@ -128,6 +129,9 @@ class Spy:
         elif self._what == "quality":  # one sum of distances, each moved by k rows or 2 k, in units of 2^-16 rows
             l1 = k * (1 + replaced) * self._weight * 2**16
             squared = Fraction(l1**2)
+        elif self._what == "distances":  # each is moved by k rows or 2 k, all of them at once
+            each = k * (1 + replaced) * 2**16
+            l1, squared = each * len(draw), Fraction(each**2 * len(draw))
         else:
             l1 = 4 * k * (1 + replaced) * len(draw)
             squared = Fraction((4 * k * (1 + replaced)) ** 2 * len(draw))
@@ -207,6 +211,19 @@ class Spy:
             return answers
 
         return dependence
+
+    def _distances(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def distances(table: PrivateTable, candidates: Any, *, against: Any, rho: float) -> dict[Clique, float]:
+            wanted = list(candidates)
+            self._start("distances", table)
+            answers: dict[Clique, float] = original(table, wanted, against=against, rho=rho)
+            expect(len(self._draws) == bool(wanted), "distances were released without a draw of noise of their own")
+            for i, (clique, counts) in enumerate(table._counts(wanted)):
+                noisy = _distance(counts, against[clique]) + Fraction(int(self._draws[0][i]), 2**16)
+                expect(answers[clique] == float(noisy), "a distance is not its exact value plus the noise drawn")
+            return answers
+
+        return distances
 
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def ask(table: PrivateTable, critic: Critic, *, clip: float, rho: float) -> Any:

@@ -105,6 +105,21 @@ def dependence_trial() -> Trial:
     return _trial(happened, *_with_unit(dict.fromkeys("abc", 2), rows=400), epsilon_of(1.0, DELTA), DELTA)
 
 
+def distances_trial(*, pure: bool) -> Trial:
+    """Two columns, units of three rows, and given marginals without them: both distances move from 0 to 3."""
+    columns: list[Clique] = [("a",), ("b",)]
+    against = dict.fromkeys(columns, np.array([5.0, 0.0]))
+    budget = Budget.of(epsilon=1.0, delta=0) if pure else Budget.of(rho=1.0)
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, budget)
+        found = table.distances(columns, against=against, rho=float(budget.capacity)).values()
+        return all(value >= 3 for value in found) if pure else sum(found) >= 5.5  # sum: moves by 6, sd 3 sqrt(2)
+
+    claim, delta = (1.0, 0.0) if pure else (epsilon_of(1.0, DELTA), DELTA)
+    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
+
+
 def shared_value_trial() -> Trial:
     """A value that others have too, units of three rows: sigma 3 / sqrt(2), its noisy count moves by 3."""
     others, budget = 60, Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)

@@ -56,6 +56,7 @@ def asked(table, *, recoded=True):
         table.dependence(PAIRS, rho=0.1),
         (table.recode(MERGED) if recoded else table).measure([("a", "b")], rho=0.1),
         table.error(against, weights=dict.fromkeys(PAIRS, 1), rho=0.1),
+        table.distances(PAIRS, against=against, rho=0.1),
     ]
 
 
@@ -270,6 +271,9 @@ QUESTIONS = {
     "measure": lambda table: table.measure([("a",), ("b",)], rho=0.5),
     "select": lambda table: table.select(PAIRS, against={p: np.ones(table.domain.cells(p)) for p in PAIRS}, rho=0.5),
     "dependence": lambda table: table.dependence(PAIRS, rho=0.5),
+    "distances": lambda table: table.distances(
+        PAIRS, against={p: np.ones(table.domain.cells(p)) for p in PAIRS}, rho=0.5
+    ),
     "quality": lambda table: table.error({("a",): np.ones(3)}, weights={("a",): 1}, rho=0.5),
     "tally": lambda table: table.tally({"a": Fraction(1, 2)}, what={"a": "bins"}),
 }
@@ -296,6 +300,10 @@ DAMAGED = {
     "no score": ("dependence", {"body": lambda body: body | {"cells": []}}),
     "too few scores": (
         "dependence",
+        {"body": lambda body: body | {"cells": [1]}, "payload": lambda packed: zlib.compress(b"\0" * 8)},
+    ),
+    "too few distances": (
+        "distances",
         {"body": lambda body: body | {"cells": [1]}, "payload": lambda packed: zlib.compress(b"\0" * 8)},
     ),
     "half a quality": ("quality", {"body": lambda body: body | {"answer": [1.0, 2.0]}}),
