@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -492,6 +493,7 @@ def _step_of(epsilon: float) -> int:
     return min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
 
 
+@cache
 def _mechanisms() -> list[tuple[str, str]]:
     """The mechanisms that can be chosen, with a word about when to use each."""
     found = [
@@ -800,29 +802,29 @@ PAGES = (
     Page("GET", "/login", show_login, "open"),
     Page("POST", "/login", log_in, "open"),
     Page("POST", "/logout", log_out, "analyst"),
-    Page("GET", "/", home, "analyst"),
+    Page("GET", "/", home, "analyst", quick=True),
     Page("POST", "/begin", begin_with_place),
     Page("POST", "/upload", begin_with_upload, stream=True),
     Page("GET", "/p/{project}", open_project, "analyst"),
     Page("GET", "/p/{project}/table", show_table),
     Page("POST", "/p/{project}/draft", start_draft),
-    Page("GET", "/p/{project}/columns", show_columns),
+    Page("GET", "/p/{project}/columns", show_columns, quick=True),
     Page("POST", "/p/{project}/columns", accept_columns),
     Page("POST", "/p/{project}/rules", change_rules),
-    Page("GET", "/p/{project}/columns/{place:int}", show_column),
+    Page("GET", "/p/{project}/columns/{place:int}", show_column, quick=True),
     Page("POST", "/p/{project}/columns/{place:int}", save_column),
     Page("POST", "/p/{project}/columns/{place:int}/kind", change_kind),
     Page("POST", "/p/{project}/columns/{place:int}/check", check_column),
-    Page("GET", "/p/{project}/budget", show_budget),
+    Page("GET", "/p/{project}/budget", show_budget, quick=True),
     Page("GET", "/p/{project}/predict", predict),
     Page("POST", "/p/{project}/budget", save_budget),
-    Page("GET", "/p/{project}/release", show_release),
+    Page("GET", "/p/{project}/release", show_release, quick=True),
     Page("POST", "/p/{project}/release", start_release),
-    Page("GET", "/p/{project}/progress", show_progress),
+    Page("GET", "/p/{project}/progress", show_progress, quick=True),
     Page("POST", "/p/{project}/cancel", cancel_job),
     Page("POST", "/p/{project}/return", return_budget),
     Page("POST", "/p/{project}/again", begin_again),
-    Page("GET", "/ledger", show_ledger),
+    Page("GET", "/ledger", show_ledger, quick=True),
     Page("POST", "/ledger/grant", add_grant),
     Page("POST", "/ledger/revoke", revoke_grant),
     Page("POST", "/ledger/verify", verify_ledger),
