@@ -140,10 +140,8 @@ def measured(name: str, server: psutil.Process, folder: Path | None = None) -> I
         f"{name}: {len(seconds)} reads, median {p50:.0f} ms, p95 {p95:.0f} ms, most {1000 * max(seconds):.0f} ms; ",
         end="",
     )
-    load = psutil.getloadavg()[0]
-    print(
-        f"{1000 * used / len(seconds):.1f} ms of the processor each, {len(seconds) / passed:.0f} a second, load {load:.0f}"
-    )
+    print(f"{1000 * used / len(seconds):.1f} ms of the processor each, {len(seconds) / passed:.0f} a second, ", end="")
+    print(f"load {psutil.getloadavg()[0]:.0f}")
 
 
 def processor_seconds(process: psutil.Process | None) -> float:

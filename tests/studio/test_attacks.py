@@ -24,6 +24,7 @@ from understudy.studio.guard import Session
 from understudy.studio.jobs import Limits, read_job
 from understudy.studio.pages import PAGES
 from understudy.studio.results import RESULTS
+from understudy.studio.server import HeaderTimeout
 from understudy.studio.uploads import UploadLimits
 
 from .conftest import FORMULA, HOST, SCRIPT, Browser, draft_now, make_studio, write_people
@@ -299,6 +300,43 @@ def test_a_slow_upload(serve, small_uploads):
     assert b"stopped for too long" in answer
     assert time.monotonic() - began < 15
     assert list(running.studio.projects.folder.iterdir()) == []
+
+
+class ShortTimeout(HeaderTimeout):
+    """The same protocol with less patience."""
+
+    seconds = 0.5
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /login HTTP/1.1\r\nHost: ", b"whole"], ids=["nothing", "part", "second"])
+def test_a_slow_header(serve, first):
+    """A header that does not end closes the connection: at once, and also after a whole request."""
+    running = serve(protocol=ShortTimeout)
+    whole = f"GET /login HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as slow:
+        if first == b"whole":
+            slow.sendall(whole)
+            while b"</html>" not in slow.recv(65536):
+                pass
+        slow.sendall(b"GET /login HTTP/1.1\r\n" if first == b"whole" else first)
+        began = time.monotonic()
+        while slow.recv(65536):
+            pass
+    assert time.monotonic() - began < 15
+    assert httpx.get(f"{running.address}/login").status_code == 200
+
+
+def test_a_slow_form(serve, monkeypatch):
+    monkeypatch.setattr("understudy.studio.app._FORM_SECONDS", 0.3)
+    running = serve()
+    head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nContent-Length: 4000\r\n"
+    head += "Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as slow:
+        slow.sendall(head.encode())
+        answer = b""
+        while b"</html>" not in answer and (block := slow.recv(65536)):
+            answer += block
+    assert b"took too long to arrive" in answer
 
 
 def sign_in(running: Any) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, fail_after
 from anyio.to_thread import run_sync
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -45,6 +45,7 @@ _QUICK_THREADS = 1
 
 _MOST_FORM = 8 << 20
 _MOST_FIELDS = 20_000
+_FORM_SECONDS = 60.0
 _STATIC = {
     "htmx.min.js": "text/javascript; charset=utf-8",
     "studio.css": "text/css; charset=utf-8",
@@ -243,10 +244,14 @@ async def _read_form(request: Request) -> Form:
     if kind != "application/x-www-form-urlencoded":
         raise Refused("this is not a form of the studio")
     body = bytearray()
-    async for block in request.stream():
-        body += block
-        if len(body) > _MOST_FORM:
-            raise InputError("the form is too large; nothing was changed")
+    try:
+        with fail_after(_FORM_SECONDS):
+            async for block in request.stream():
+                body += block
+                if len(body) > _MOST_FORM:
+                    raise InputError("the form is too large; nothing was changed")
+    except TimeoutError:
+        raise InputError("the form took too long to arrive; nothing was changed") from None
     try:
         return Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except (ValueError, UnicodeDecodeError):

@@ -46,7 +46,7 @@ STAGES = {
 """The stages of a job in words."""
 
 LOWERED = 5
-"""How far the priority of a job is lowered: pages that want the processor at the same moment get three times as much."""
+"""How far the priority of a job is lowered: a page that wants the processor as well gets three times as much of it."""
 
 _GRACE_SECONDS = 20.0  # until a job that does not stop by itself is ended
 _STARTING_SECONDS = 120.0
@@ -329,7 +329,7 @@ def main(folder: Path, task: str, limits: Mapping[str, Any]) -> None:
 def lower_priority() -> None:
     """Let this process wait for others where both want the processor, so that pages stay quick while it computes."""
     with suppress(psutil.Error, OSError):
-        psutil.Process().nice(LOWERED if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS)
+        psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", LOWERED))  # Windows has classes
     with suppress(OSError):  # Linux weighs sessions against each other, and a job has a session of its own
         Path("/proc/self/autogroup").write_text(str(LOWERED), encoding="ascii")
 
