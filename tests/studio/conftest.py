@@ -149,6 +149,25 @@ def release_now(studio: Studio, project: Project) -> Project:
     return project
 
 
+def wait_for(studio: Studio, key: str, seconds: float = 120.0) -> jobs.Job:
+    """Wait for the end of a job."""
+    deadline = time.monotonic() + seconds
+    while (job := jobs.read_job(studio.projects.get(key))) is None or job.active:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    return job
+
+
+def run_jobs_here(patch: pytest.MonkeyPatch) -> None:
+    """Run jobs in this process, at once: pages are then asked as they are by browsers, without waiting."""
+
+    def start(self: Jobs, project: Project, task: str, *, token: str | None = None) -> None:
+        jobs.TASKS[task](self._projects, project, silent)
+        jobs._write_job(project.folder, jobs.Job(task, "done", time.time()))
+
+    patch.setattr(Jobs, "start", start)
+
+
 @dataclass(frozen=True)
 class Released:
     """A studio with a finished release, shared by tests that change nothing."""

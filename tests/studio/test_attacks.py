@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import re
 import socket
@@ -19,15 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from understudy.ledger import Ledger
-from understudy.studio.app import Studio
 from understudy.studio.guard import Session
-from understudy.studio.jobs import Limits, read_job
+from understudy.studio.jobs import Limits
 from understudy.studio.pages import PAGES
 from understudy.studio.results import RESULTS
 from understudy.studio.server import HeaderTimeout
 from understudy.studio.uploads import UploadLimits
 
-from .conftest import FORMULA, HOST, SCRIPT, Browser, draft_now, make_studio, write_people
+from .conftest import FORMULA, HOST, SCRIPT, Browser, draft_now, make_studio, wait_for, write_people
 
 ROOT = Path(__file__).parents[2]
 THREATS = ROOT / "docs" / "threat-model.md"
@@ -560,12 +558,3 @@ def test_a_job_that_never_ends(tmp_path, people):
     job = wait_for(studio, project.id)
     assert job.state == "failed"
     assert "longer than a job may take" in job.message
-
-
-def wait_for(studio: Studio, key: str, seconds: float = 90.0) -> Any:
-    """Wait for the end of a job."""
-    deadline = time.monotonic() + seconds
-    while (job := read_job(studio.projects.get(key))) is None or job.active:
-        assert time.monotonic() < deadline, json.dumps(str(job))
-        time.sleep(0.05)
-    return job

@@ -44,8 +44,8 @@ def serve(
     """Serve the studio until it is interrupted. Jobs that are running then go on.
 
     Args:
-        host: the address to listen on. Beyond this machine everybody needs a token of the ledger, and cookies are for
-            TLS only: put a proxy with TLS in front.
+        host: the address to listen on. Beyond this machine, or with a name, everybody needs a token of the ledger, and
+            cookies are for TLS only: put a proxy with TLS in front.
         port: the port; 0 for a free one.
         names: further names under which browsers reach the studio, such as that of the proxy.
         folder: where projects are kept; by default in the user's data folder.
@@ -60,7 +60,7 @@ def serve(
         SettingError: if the address cannot be used, or nobody could sign in.
         OutputError: if the folder cannot be used.
     """
-    local = is_loopback(host)
+    local = is_loopback(host) and not names  # a name means that a proxy brings people from elsewhere
     if not local:
         _check_reachable(host, port, names, ledger)
     limits = limits or Limits()
@@ -94,7 +94,7 @@ def _check_reachable(host: str, port: int, names: Sequence[str], ledger: str | N
     """Refuse to listen beyond this machine where nobody could sign in."""
     if not any(not token.revoked for token in Ledger(ledger).tokens()):
         raise SettingError(
-            "--host: beyond this machine everybody needs a token, and the ledger has none yet; make one with "
+            "beyond this machine everybody needs a token, and the ledger has none yet; make one with "
             "`understudy ledger token --role custodian --name NAME`"
         )
     if not own_hosts(host, port, names, local=False):
