@@ -6,6 +6,7 @@ of the paper's ablation study.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
@@ -103,6 +104,7 @@ class AIM(ColumnsFirst):
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
         weights = fit_into(domain, known, self._room(declared))
+        cells = {r: domain.cells(r) for r in weights} if self.as_printed else _possible_cells(domain, weights)
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
         fit_model = estimate_as_printed if self.as_printed else estimate
@@ -114,9 +116,9 @@ class AIM(ColumnsFirst):
             left = 0.0 if share == left else left - share
             noise = table.expected_noise(self.measured * share)
             candidates = self._candidates(
-                domain, weights, measurements, noise, model.total, 1 - left / rho if self.growing else 1.0
+                domain, weights, cells, measurements, noise, model.total, 1 - left / rho if self.growing else 1.0
             )
-            offsets = {r: (noise if self.score == "expected" else 1.0) * domain.cells(r) for r in candidates}
+            offsets = {r: (noise if self.score == "expected" else 1.0) * cells[r] for r in candidates}
             before = model.project_many(candidates)
             selection = table.select(  # line 14
                 candidates,
@@ -133,7 +135,7 @@ class AIM(ColumnsFirst):
             rough = _ROUND_TOLERANCES[model.size_mib < _MEDIUM_MIB]
             model = fit_model(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
-            if self.anneal and l1_distance(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
+            if self.anneal and l1_distance(before[chosen], model.project(chosen)) <= noise * cells[chosen]:
                 grown = share * 2**table.weight_power  # Algorithm 4: half the noise
                 share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
         kept = [*raw, *measurements[len(raw) :]]
@@ -179,6 +181,7 @@ class AIM(ColumnsFirst):
         self,
         domain: Domain,
         weights: Mapping[Clique, float],
+        cells: Mapping[Clique, float],
         measured: Sequence[Measurement],
         noise: float,
         total: float,
@@ -188,9 +191,18 @@ class AIM(ColumnsFirst):
         useful = {
             r: w
             for r, w in weights.items()
-            if len(r) == 1 or self.score == "cells" or self.as_printed or noise * domain.cells(r) <= 2 * total
+            if len(r) == 1 or self.score == "cells" or self.as_printed or noise * cells[r] <= 2 * total
         }
         return cliques_within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
+
+
+def _possible_cells(domain: Domain, cliques: Iterable[Clique]) -> dict[Clique, float]:
+    """Return the number of cells of each clique that rules allow: the others stay empty, whatever their noise.
+
+    Rules are taken to be independent: exact for cliques with one rule.
+    """
+    allowed = [(frozenset(rule.clique), 1 - float(rule.mask.mean())) for rule in domain.rules]
+    return {r: domain.cells(r) * math.prod(share for columns, share in allowed if columns.issubset(r)) for r in cliques}
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class HDMM(Mechanism):
         return Generator(self.generator, self.max_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Return the memory of a few copies of all tables, of their answers, and of the junction tree if there is one."""
+        """Return the memory of a few copies of all tables, of their answers and of the junction tree, if any."""
         tables = list_tables(domain, self.workload, self.max_cells)
         answers = sum(int(math.prod(1.2 * domain[column] + 1 for column in r)) for r in tables)
         tree = int(self.max_mib * (1 << 20))
