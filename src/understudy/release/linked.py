@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
 from understudy.errors import ReleaseError, SettingError, UnderstudyError
+from understudy.model.conditional import ConditionalDraws
 from understudy.model.fit import Fit
-from understudy.model.given import ConditionalDraws
 from understudy.release.answer import Answer, parse_query
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.release import Release
