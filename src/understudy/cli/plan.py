@@ -50,9 +50,9 @@ def plan(
 
     Runs the mechanisms themselves on made-up rows of this schema. Errors are in people: the mean absolute error of the
     cells of measured columns and pairs. The errors of means and percentiles of numbers are in standard deviations of
-    the column, as `evaluate -m numbers` shows them. With --accuracy 200:10% the plan shows the epsilon with which groups of at
-    least 200 people are right within 10 %, 95 times in 100. Facts that the schema leaves to discovery
-    are assumed, and the assumptions are printed. Example:
+    the column, as in the metric `numbers` of `evaluate`. With --accuracy 200:10% the plan shows the epsilon with which
+    groups of at least 200 people are right within 10 %, 95 times in 100. Facts that the schema leaves to discovery are
+    assumed, and the assumptions are printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import can_plan, certified_plan, too_much
+from understudy.accounting.calibrate import can_plan, certified_plan, takes_too_long
 from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
@@ -39,7 +39,7 @@ from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS, mechanism_classes, setting_names
 from understudy.model.fit import Fit
-from understudy.planning.made_up import MadeUpSource, made_up_codes
+from understudy.planning.made_up import Codes, MadeUpSource, made_up_codes
 from understudy.schema import Recoding, Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
@@ -319,7 +319,7 @@ class _Trial:
 
 def _run(name: str, planned: PlannedTable, budget: Budget, kept: float, number: int) -> _Trial:
     """Run a mechanism through the gate on a made-up table."""
-    schema, source = _make_up(planned, number)
+    schema, rows, source = _make_up(planned, number)
     mechanism = make_mechanism(name, **_settings(name, source))
     capacity = _capacity(mechanism, planned, budget, kept, source.domain, chosen=not needs_public(name))
     budget = Budget.of(epsilon=capacity, delta=0) if budget.pure else Budget.of(rho=capacity)
@@ -328,7 +328,7 @@ def _run(name: str, planned: PlannedTable, budget: Budget, kept: float, number: 
     started = time.process_time()
     fit = mechanism.fit(table, rho=float(budget.capacity))
     seconds = time.process_time() - started
-    return _compare(fit, source, seconds, watch.rounds, _score_numbers(fit, schema, source, mechanism.rare))
+    return _compare(fit, source, seconds, watch.rounds, _score_numbers(fit, schema, rows, mechanism.rare))
 
 
 def _settings(mechanism: str, source: MadeUpSource) -> dict[str, Any]:
@@ -347,14 +347,14 @@ def needs_public(mechanism: str) -> bool:
 
 
 @lru_cache(maxsize=4 * TABLES)
-def _make_up(table: PlannedTable, number: int) -> tuple[Schema, MadeUpSource]:
-    """A made-up table, and the schema of its columns."""
+def _make_up(table: PlannedTable, number: int) -> tuple[Schema, Codes, MadeUpSource]:
+    """A made-up table: the schema of its columns, its rows, and the source that counts them."""
     schema, weight = table.trial_schema(), -(-table.rows // ROWS)
     axes = {column.name: column.ordinary for column in _numeric(schema)}
     unknown = [column.name for column in schema.coded if column.other_code is not None]
     rng, rows = np.random.default_rng(number), max(1, round(table.rows / weight))
     codes = made_up_codes(rng, schema.domain, rows, axes=axes, unknown=unknown)
-    return schema, MadeUpSource(
+    source = MadeUpSource(
         schema.domain,
         codes,
         weight=weight,
@@ -362,6 +362,7 @@ def _make_up(table: PlannedTable, number: int) -> tuple[Schema, MadeUpSource]:
         rows_public=table.schema.rows is not None,
         code_groups=schema.code_groups,
     )
+    return schema, codes, source
 
 
 def _numeric(schema: Schema) -> list[AxisColumn]:
@@ -369,7 +370,7 @@ def _numeric(schema: Schema) -> list[AxisColumn]:
     return [c for c in schema.coded if isinstance(c, AxisColumn) and schema.code_groups.axis(c.name)]
 
 
-def _score_numbers(fit: Fit, schema: Schema, source: MadeUpSource, rare: str | None) -> Score | None:
+def _score_numbers(fit: Fit, schema: Schema, real: Codes, rare: str | None) -> Score | None:
     """The score of the metric `numbers` of synthetic rows beside the made-up ones; None if no column is numeric."""
     if not (numeric := _numeric(schema)):
         return None
@@ -378,12 +379,11 @@ def _score_numbers(fit: Fit, schema: Schema, source: MadeUpSource, rare: str | N
     from understudy.release.rows import undo_merging
 
     rng = np.random.default_rng(0)
-    real: dict[str, NDArray[Any]] = dict(next(source.codes()))
     drawn = fit.model.sample(len(next(iter(real.values()))), rng)
     synthetic = undo_merging(drawn, fit.recoding, schema, fit.measurements, rng, rare)
     one, other = (
-        Rows(schema, codes, {column.name: _draw_units(column, codes[column.name], rng) for column in numeric})
-        for codes in (real, synthetic)
+        Rows(schema, dict(rows), {column.name: _draw_units(column, rows[column.name], rng) for column in numeric})
+        for rows in (real, synthetic)
     )
     return numbers(one, other, schema, Settings(most=GROUPED), rng)
 
@@ -462,7 +462,7 @@ def _whole(table: PlannedTable, budget: Budget, kept: float, weights: Mapping[Cl
     if not weights or kept < 1 or not can_plan(budget, near):
         return capacity
     squares = math.fsum(weight**2 for weight in weights.values())
-    if too_much([math.sqrt(near.marginal_l2_squared * squares / (2 * capacity)) / w for w in weights.values()]):
+    if takes_too_long([math.sqrt(near.marginal_l2_squared * squares / (2 * capacity)) / w for w in weights.values()]):
         return capacity
     return _certified_rho(budget, near)
 
