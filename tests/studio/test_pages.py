@@ -6,8 +6,11 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -546,7 +549,55 @@ def test_beyond_this_machine_tokens_and_a_name_are_demanded(call):
     assert code == 3
     assert "--name" in err
     assert call("studio", "--port", "99999", "--no-browser")[0] == 3
+    Ledger().revoke_token(1)
+    code, _, err = call(
+        "studio", "--name", "studio.example.org", "--no-browser"
+    )  # a proxy brings people from elsewhere
+    assert code == 3
+    assert "understudy ledger token" in err
     assert call("studio", "--hours", "0", "--no-browser")[0] == 3
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin", "linux"])
+def test_an_icon_that_starts_the_studio(platform, tmp_path, monkeypatch, call):
+    from understudy.studio import shortcut
+
+    path, text, words = shortcut.make_shortcut(platform, "/opt/my apps/bin/python")
+    assert path.name.lower().replace(" ", "-").startswith("understudy-studio.")
+    assert "/opt/my apps/bin/python" in text
+    assert "-m understudy studio" in text
+    monkeypatch.setattr(shortcut, "make_shortcut", lambda *_: (tmp_path / "menu" / path.name, text, words))
+    code, out, _ = call("studio", "--shortcut")
+    assert code == 0
+    assert "Written:" in out
+    written = tmp_path / "menu" / path.name
+    assert written.read_bytes() == text.encode()
+    assert os.access(written, os.X_OK)
+    (tmp_path / "menu" / path.name).unlink()
+    (tmp_path / "menu").rmdir()
+    (tmp_path / "menu").write_text("in the way")
+    code, _, err = call("studio", "--shortcut")
+    assert code != 0
+    assert "start the studio from a terminal" in err
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="runs the line of a desktop entry")
+def test_the_icon_of_linux_runs_this_python():
+    from understudy.studio.shortcut import make_shortcut
+
+    _, text, _ = make_shortcut("linux", sys.executable)
+    line = next(line for line in text.splitlines() if line.startswith("Exec="))
+    command = [*shlex.split(line.removeprefix("Exec=")), "--help"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "--shortcut" in shown.stdout
+
+
+def test_the_footer_says_what_is_true(custodian, tmp_path):
+    assert "Everything stays on this machine." in custodian.get("/").text
+    studio = make_studio(tmp_path / "beyond", local=False)
+    page = Browser(studio, Session("custodian", "token:1", "cleo", "secret"), "studio.example.org").get("/").text
+    assert "Everything stays on this machine." not in page
+    assert "Tables stay on the machine that runs the studio." in page
 
 
 def test_the_hosts_that_are_the_studios_own():

@@ -104,6 +104,8 @@ def _facts(field: Mapping[str, Any]) -> str:
         words.append(" minus ".join(ours.get("of", ())))
     elif kind == "id" and ours.get("pattern"):
         words.append(f"as {ours['pattern']}")
+    if levels := ours.get("levels"):
+        words.append(f"grouped by {', '.join(str(level.get('name')) for level in levels)}")
     if missing := ours.get("missing"):
         words.append(f"missing: {', '.join(map(str, list(missing)[:_MOST_SHOWN]))}")
     return "; ".join(words)
