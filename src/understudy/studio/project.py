@@ -193,7 +193,7 @@ class Project:
         """What the ledger says about the run of this project."""
         try:
             stamps = file_stamp(self.run_file), file_stamp(self.folder / SCHEMA_FILE)
-            found = ledger.peek(_read_run_key(self.run_file, self.output, stamps))
+            found = ledger.find_by_key(_read_run_key(self.run_file, self.output, stamps))
         except (InputError, OSError):
             found = None
         if found is None:
