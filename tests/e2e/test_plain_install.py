@@ -217,15 +217,15 @@ def test_every_journey_and_the_demo_with_each_python(wheel, tmp_path, version):
 
 
 WITHOUT_POSIX = """
-import builtins, os, signal, sys
+import builtins, os, sys, types
 posix = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"}
 plain = builtins.__import__
 def ours():
     return sys._getframe(2).f_globals.get("__name__", "").startswith("understudy")
-def load(name, *rest):
+def load(name, *rest, **more):
     if name in posix and ours():
         raise ModuleNotFoundError(f"No module named {name!r}")
-    return plain(name, *rest)
+    return plain(name, *rest, **more)
 builtins.__import__ = load
 gone = {"sysconf", "geteuid", "getuid", "getgid", "getgroups", "fork", "sched_getaffinity", "O_NOFOLLOW", "statvfs"}
 class Windows(type(os)):
@@ -235,9 +235,9 @@ class Windows(type(os)):
             raise AttributeError(name)
         return super().__getattribute__(name)
 os.__class__ = Windows
-import getpass
-sys.platform = "win32"
 from understudy.cli import main
+from understudy.ledger import ledger
+ledger.sys = types.SimpleNamespace(platform="win32")
 for command in sys.argv[1:]:
     sys.argv = ["understudy", *command.split()]
     try:

@@ -84,16 +84,14 @@ def _search_nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work
     neighbour = np.concatenate((network.head, network.tail))[order]
     edge = np.tile(np.arange(edges), 2)[order]
     forward = np.repeat(np.array([1, -1]), edges)[order]
-    place = np.argsort(order)  # of each arc in the order of its tail
-    back = np.roll(place, edges)[order]
     lies, level = _starting_point(gap, room, spare, network)
     left, price, flow = gap - lies, np.full(nodes, level), np.zeros(edges, np.int64)
     budget = (1 << 62) if work is None else work * nodes + 1_000_000
     marks, heap = np.empty((5, nodes), np.int64), np.empty((2, nodes + 2 * edges + 1), np.int64)
     for sign in (1, -1):
         marks[:] = 0
-        arcs = (start, neighbour, edge, forward, back, network.cost)
-        limits = (np.int64(network.fine), network.final, *((spare, room) if sign > 0 else (room, spare)))
+        arcs = (start, neighbour, edge, forward, network.cost)
+        limits = (np.int64(network.fine), network.final, room, spare)
         if not compiled(np.int64(sign), *arcs, *limits, lies, left, price, flow, np.int64(budget), marks, heap):
             return None
     return Solution(flow, np.maximum(lies - room, 0), np.maximum(-spare - lies, 0))
