@@ -26,18 +26,15 @@ from understudy.release.inference.corrected import Array, CorrectedTables
 if TYPE_CHECKING:
     from understudy.release.release import Release
 
-LEAST = 0.05
+LEAST = 0.03
 """The smallest missed correlation that is assumed: no mechanism looks for weaker ones."""
 
 EVIDENCE = 8
 """How many pairs a missed correlation is estimated from, hence its degrees of freedom."""
 
-CELL = 0.6
-"""The part of a missed correlation that the share of a single cell is exposed to: relations extend over many cells."""
-
 _FEWEST = 3  # pairs below which nothing is estimated
 _COMMON = 0.01  # of the rows: cells of fewer rows say little
-_PER_DISTANCE = 1.6  # L1 distance from independence of the pair that was preferred, for each unit of correlation
+_PER_DISTANCE = 2.5  # L1 distance from independence of the pair that was preferred, for each unit of correlation
 _PASSES = 20
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from understudy.errors import InputError, SettingError
 from understudy.release.answer import Condition, check_confidence, parse_query, read_conditions
 from understudy.release.inference.corrected import Array, CorrectedTables, Functions
 from understudy.release.inference.formula import Variable, Variables
-from understudy.release.inference.gap import CELL, EVIDENCE
+from understudy.release.inference.gap import EVIDENCE
 from understudy.release.inference.statistics import (
     Estimates,
     Rows,
@@ -253,9 +253,7 @@ def _estimate_call(
             part = np.multiply.outer(part, condition.part)
         names = tables.declared.canonical(condition.column for condition in asked)
         rows = Rows(tables, conditions, groups)
-        found = estimate_means(rows, {names: part[None]}, group, name=f"share({inner})", share=True)
-        cell = group is None and not conditions and all((condition.part > 0).sum() == 1 for condition in asked)
-        return "share of rows", replace(found, exposed=CELL) if cell else found
+        return "share of rows", estimate_means(rows, {names: part[None]}, group, name=f"share({inner})", share=True)
     (variable,) = _read_columns(variables, call, 1)
     numbers = _require_numbers(variable, function)
     rows = Rows(tables, conditions, [variable, *groups])
@@ -335,8 +333,7 @@ def _combine(
                     "that you consider possible, as in assume=0.1 (--assume 0.1)"
                 )
             assumed = max(assumed, correlation)
-            exposed = estimates.exposed if assume is None else 1.0
-            gap = gap + (exposed * correlation) ** 2 * left
+            gap = gap + correlation**2 * left
         if within is not None:
             gap = gap + max(correlation or 0.0, _WITHIN) ** 2 * within
     sampling = tables.sampling(estimates.influence) if target == "population" else np.zeros(len(noise))

@@ -35,7 +35,6 @@ class Estimates:
         lowest: no value below this is possible.
         highest: no value above this is possible.
         tested: whether a test that the value is 0 makes sense.
-        exposed: the part of a missed correlation to allow for.
         notes: what the reader must know.
     """
 
@@ -45,7 +44,6 @@ class Estimates:
     lowest: float = -math.inf
     highest: float = math.inf
     tested: bool = True
-    exposed: float = 1.0
     notes: Sequence[str] = ()
 
 
