@@ -16,6 +16,7 @@ from understudy.testing.audit import check_claim, epsilon_at_least, p_value_boun
 from understudy.testing.trials import (
     dependence_trial,
     dependent_selection_trial,
+    distances_trial,
     gaussian_trial,
     independent_trial,
     laplace_trial,
@@ -34,6 +35,8 @@ STAGES = {
     "select-zcdp": partial(selection_trial, pure=False),
     "select-dependent": dependent_selection_trial,
     "dependence": dependence_trial,
+    "distances": partial(distances_trial, pure=False),
+    "distances-pure": partial(distances_trial, pure=True),
     "values-shared": shared_value_trial,
     "values-own": own_value_trial,
     "independent": partial(independent_trial, replace_one=False),

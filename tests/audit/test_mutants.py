@@ -27,6 +27,7 @@ from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
 from understudy.testing.trials import (
     dependence_trial,
+    distances_trial,
     gaussian_trial,
     independent_trial,
     laplace_trial,
@@ -94,6 +95,37 @@ def dependence_composed_as_one(patch):
     )
 
 
+def distances_composed_as_one(patch):
+    """The noise of a single distance for all of them."""
+    gaussian, laplace = gate.gaussian_charge, gate.laplace_charge
+    patch.setattr(
+        gate,
+        "gaussian_charge",
+        lambda what, about, squared, *, share: gaussian(what, about, _of_one(what, squared), share=share),
+    )
+    patch.setattr(
+        gate,
+        "laplace_charge",
+        lambda what, about, reach, *, share: laplace(what, about, _of_one(what, reach), share=share),
+    )
+
+
+def _of_one(what, reach):
+    return reach // 2 if what == "distances" else reach
+
+
+def distances_in_rows_with_the_noise_of_units(patch):
+    """Noise for a sensitivity of one, although a row is 2^16 units."""
+    original = PrivateTable._draw
+    patch.setattr(
+        PrivateTable,
+        "_draw",
+        lambda t, charge, size: original(
+            t, replace(charge, scale=charge.scale / 2**16) if charge.what == "distances" else charge, size
+        ),
+    )
+
+
 def selection_without_its_half(patch):
     original = gate.exponential_mechanism
     patch.setattr(gate, "exponential_mechanism", lambda scores, rate: original(scores, 2 * rate))
@@ -144,7 +176,7 @@ def answer_returned_before_it_is_recorded(patch):
     def answered(table, charges, compute):
         recorder = table._PrivateTable__recorder
         table.account.pay(charges)
-        answer = table._released(compute())
+        answer = table._new_answer(compute())
         told.append(answer)
         recorder.record(charges, answer, table._PrivateTable__recoding)
         return answer
@@ -253,7 +285,7 @@ def true_number_of_rows_as_default(patch):
 
 
 def spied(*, max_rows=1, rows_public=None, pure=False):
-    """Measure, choose and ask for dependence, watched by the spy."""
+    """Measure, choose, ask for dependence and for distances, watched by the spy."""
     budget = Budget.of(epsilon=1.5, delta=0) if pure else Budget.of(rho=0.75)
     third = float(budget.capacity) / 3
     with Spy() as spy:
@@ -267,7 +299,8 @@ def spied(*, max_rows=1, rows_public=None, pure=False):
             weights={PAIRS[0]: 0.5, PAIRS[1]: 2.0},
             offsets={PAIRS[0]: 1.25, PAIRS[1]: 0.1},
         )
-        table.dependence(PAIRS, rho=third)
+        table.dependence(PAIRS, rho=third / 2)
+        table.distances(PAIRS, against=against, rho=third / 2)
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
 
 
@@ -299,7 +332,7 @@ def paid_before_rows_are_read():
 
 def an_answer_is_on_record_before_anybody_sees_it():
     """The ledger goes away at the moment of recording; whoever asked must have nothing in hand."""
-    for number in range(3):
+    for number in range(4):
         ledger = us.Ledger()
         budget = Budget.of(rho=1.0)
         handle = ledger.reserve("people", budget, unit="one row", spec={})
@@ -339,20 +372,20 @@ def a_run_started_again_reads_nothing_twice_and_pays_once():
     handle = ledger.reserve("people", budget, unit="one row", spec={})
     first = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
     (known,) = first.measure([("a",)], rho=0.5)
-    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     (told,) = again.measure([("a",)], rho=0.5)
     assert read == [("a",)], "rows were read for an answer that is on record"
     assert told.values.tolist() == known.values.tolist(), "a question was answered a second time"
     again.measure([("b",)], rho=0.5)
     assert again.account.remaining == 0, "a recalled answer was not counted"
-    assert len(ledger.take(handle.run).answers) == 2
+    assert len(ledger.continue_run(handle.run).answers) == 2
 
 
 def a_recorded_answer_is_given_to_its_own_question_alone():
     ledger, budget = us.Ledger(), Budget.of(rho=1.0)
     handle = ledger.reserve("people", budget, unit="one row", spec={})
     PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle)).measure([("a",)], rho=0.5)
-    again = PrivateTable(SealedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    again = PrivateTable(SealedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     with pytest.raises(CannotContinue):
         again.measure([("b",)], rho=0.5)
 
@@ -369,6 +402,7 @@ def _asks(table, rho):
         lambda: table.measure(ONES, rho=rho),
         lambda: table.select(PAIRS, against=against, rho=rho),
         lambda: table.dependence(PAIRS, rho=rho),
+        lambda: table.distances(PAIRS, against=against, rho=rho),
     )
 
 
@@ -401,6 +435,11 @@ KILLS = [
     (composition_forgotten, lambda: spied()),
     (composition_forgotten, lambda: spied(pure=True)),
     (dependence_composed_as_one, lambda: spied()),
+    (distances_composed_as_one, lambda: spied()),
+    (distances_composed_as_one, lambda: spied(pure=True)),
+    (distances_in_rows_with_the_noise_of_units, lambda: audited(distances_trial(pure=False), runs=1200)),
+    (distances_in_rows_with_the_noise_of_units, lambda: audited(distances_trial(pure=True), runs=1200)),
+    (distances_in_rows_with_the_noise_of_units, lambda: spied()),
     (selection_without_its_half, lambda: audited(selection_trial(pure=True))),
     pytest.param(selection_without_its_half, lambda: audited(selection_trial(pure=False)), marks=pytest.mark.slow),
     (selection_with_half_the_sensitivity, lambda: spied()),

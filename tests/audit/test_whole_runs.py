@@ -41,14 +41,14 @@ def mechanisms():
     return [pytest.param(name, marks=[pytest.mark.slow] if name == "dp-wgan" else []) for name in sorted(MECHANISMS)]
 
 
-def bench_of(name, tables):
-    setup = Setup(name, budget={"rho": RHO}, pair=tables)
+def bench_of(name, tables, settings=None):
+    setup = Setup(name, settings or {}, budget={"rho": RHO}, pair=tables)
     return Bench(setup, next(pair for pair in worst_pairs(Budget.of(rho=RHO)) if pair.name == tables))
 
 
-def unpaid(name):
+def unpaid(name, settings=None):
     """By how much an answer tells more than its charge allows, at most, in one run on each pair of tables."""
-    tables = [bench_of(name, pair.name).run(True)[0] for pair in worst_pairs(Budget.of(rho=RHO))]
+    tables = [bench_of(name, pair.name, settings).run(True)[0] for pair in worst_pairs(Budget.of(rho=RHO))]
     return max(table.ratio.unpaid for table in tables)
 
 
@@ -106,6 +106,34 @@ def test_it_is_consistent_with_its_claim(name):
     found = audited(name, pairs=40, error=1e-6, repeated=2)
     assert found.verdict == "consistent", found.text()
     assert found.inspection.random == ()
+
+
+PUBLISHED = {"privmrf": {}}
+"""Paper modes that ask other questions than the defaults, with settings that make their runs short."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_paper_mode_is_consistent_with_its_claim(name):
+    found = audited(name, pairs=40, error=1e-6, repeated=2, settings=published(name))
+    assert found.verdict == "consistent", found.text()
+    assert found.inspection.random == ()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_halved_noise_is_found_in_paper_mode(name, monkeypatch):
+    noise_halved(monkeypatch)
+    assert audited(name, settings=published(name)).verdict != "consistent"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_wrong_sensitivity_is_found_in_one_run_of_paper_mode(name, monkeypatch):
+    assert unpaid(name, published(name)) == 0
+    sensitivity_halved(monkeypatch)
+    assert unpaid(name, published(name)) > 0.01
+
+
+def published(name):
+    return MECHANISMS[name].paper_settings() | PUBLISHED[name]
 
 
 @pytest.mark.parametrize("name", mechanisms())

@@ -57,6 +57,12 @@ def test_ours_pass_the_contract_with_the_other_generator(name, check):
 
 
 @pytest.mark.parametrize("check", BY_NAME)
+@pytest.mark.parametrize("name", ["privmrf"])
+def test_paper_modes_that_ask_other_questions_pass_the_contract(name, check):
+    BY_NAME[check](MECHANISMS[name].as_published())
+
+
+@pytest.mark.parametrize("check", BY_NAME)
 def test_relaxed_projection_passes_the_contract_as_the_generator_of_another_mechanism(check):
     BY_NAME[check](MECHANISMS["mst"](generator="rap"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -16,7 +16,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
 from understudy.gate.gradient import UNIT, sum_gradients
-from understudy.gate.selection import indif
+from understudy.gate.selection import BITS, compute_distances, indif
 from understudy.measurement import Critic, KroneckerQuery
 from understudy.testing.tables import CodedSource
 
@@ -122,6 +122,21 @@ def test_indif_comes_close_to_its_sensitivity(n):
     moved = indif(after, (2, 2)) - indif(before, (2, 2))
     assert moved == round(4 * n / (n + 1) + 1e-9)
     assert moved <= Neighbours().indif
+
+
+@given(neighbours(), st.integers(0, 2**31))
+def test_distances_move_by_their_sensitivity_at_most(pair, seed):
+    """Each distance by the L1 sensitivity of a marginal, in units of 2^-16 rows, whatever the given marginals are."""
+    k, replace_one, first, second = pair
+    rng, relation = np.random.default_rng(seed), Neighbours("unit", k, replace_one)
+    given = {clique: partial(rng.integers, -9 << BITS, 9 << BITS, _cells(clique)) for clique in CLIQUES}
+    given = {clique: partial(np.asarray, make()) for clique, make in given.items()}
+    mine, theirs = (dict(compute_distances(counts(rows).items(), given)) for rows in (first, second))
+    assert all(abs(mine[clique] - theirs[clique]) <= relation.marginal_l1 << BITS for clique in CLIQUES)
+
+
+def _cells(clique):
+    return int(np.prod([SIZES[column] for column in clique]))
 
 
 @settings(max_examples=40)

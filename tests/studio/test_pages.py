@@ -22,16 +22,7 @@ from understudy.studio import jobs, uploads
 from understudy.studio.guard import Session
 from understudy.studio.jobs import Job, read_job
 
-from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, write_people
-
-
-def wait_for(browser: Browser, key: str, seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while (job := read_job(browser.studio.projects.get(key))) is None or job.active:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return job
-
+from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, wait_for, write_people
 
 # -- the road from a table to a release --
 
@@ -47,7 +38,7 @@ def test_from_a_table_to_a_bundle_with_real_jobs(custodian, studio, people):
     assert "<li>region</li>" in page
     assert custodian.send_form(f"{base}/draft", how="draft", name="people").status_code == 303
     assert "Drafting the columns" in custodian.get(f"{base}/columns").text
-    assert wait_for(custodian, key).state == "done"
+    assert wait_for(custodian.studio, key).state == "done"
     assert custodian.get(f"{base}/progress", headers={"hx-request": "true"}).headers["hx-redirect"] == f"{base}/columns"
     page = custodian.get(f"{base}/columns").text
     assert "For the custodian only" in page
@@ -64,7 +55,7 @@ def test_from_a_table_to_a_bundle_with_real_jobs(custodian, studio, people):
     assert "tester; the ledger records this name" in page
     assert Ledger().reservations() == []
     custodian.send_form(f"{base}/release")
-    assert wait_for(custodian, key).state == "done"
+    assert wait_for(custodian.studio, key).state == "done"
     (reserved,) = Ledger().reservations()
     assert (reserved.dataset, reserved.state, float(reserved.budget.epsilon or 0)) == ("people", "finished", 2.0)
     assert custodian.get(f"{base}/release").headers["location"] == f"{base}/result"
@@ -215,7 +206,7 @@ def test_a_table_that_vanishes(custodian, studio, tmp_path):
     assert page.status_code == 400
     assert "What to do next" in page.text
     custodian.send_form(f"/p/{project.id}/release")
-    assert wait_for(custodian, project.id).state == "failed"
+    assert wait_for(custodian.studio, project.id).state == "failed"
     page = custodian.get(f"/p/{project.id}/release").text
     assert "Nothing was spent." in page
     assert "Start again" in page
@@ -256,7 +247,7 @@ def test_a_release_beyond_the_grant_is_refused_before_a_row_is_read(custodian, s
     project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
     assert "of epsilon 1 is used" in custodian.get(f"/p/{project.id}/release").text
     custodian.send_form(f"/p/{project.id}/release")
-    job = wait_for(custodian, project.id)
+    job = wait_for(custodian.studio, project.id)
     assert job.state == "failed"
     assert "grant" in job.message
     assert "Nothing was spent." in custodian.get(f"/p/{project.id}/release").text
@@ -269,7 +260,7 @@ def test_cancelling_says_what_is_kept(custodian, studio, people):
     while (job := read_job(project)) is None or job.process is None:
         time.sleep(0.02)
     custodian.send_form(f"/p/{project.id}/cancel")
-    job = wait_for(custodian, project.id)
+    job = wait_for(custodian.studio, project.id)
     assert job.state in ("cancelled", "done")  # a quick machine may be done first
     page = custodian.get(f"/p/{project.id}/release", follow_redirects=True).text
     assert "What was spent" in page or "the stand-in is ready" in page
@@ -282,7 +273,7 @@ def test_a_job_that_is_killed_is_noticed(custodian, studio, people):
     while (job := read_job(project)) is None or job.process is None:
         time.sleep(0.02)
     os.kill(job.process, signal.SIGKILL)
-    job = wait_for(custodian, project.id)
+    job = wait_for(custodian.studio, project.id)
     assert job.state == "lost"
     page = custodian.get(f"/p/{project.id}/release").text
     assert "ended without a word" in page

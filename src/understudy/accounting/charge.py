@@ -19,7 +19,9 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.errors import SettingError
 
-What = Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
+What = Literal[
+    "measure", "select", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
+]
 DISCOVERIES: tuple[What, ...] = ("type", "bounds", "bins", "values")
 """The charges that discovery makes, before the mechanism begins."""
 
@@ -33,7 +35,7 @@ class Charge:
 
     Attributes:
         what: the kind of question.
-        about: its cliques; empty for a selection.
+        about: its cliques; empty for a selection and for distances.
         noise: the distribution of the noise.
         sensitivity: the sensitivity in the norm that the noise needs, as a float, for reading.
         scale: sigma (Gaussian), scale (Laplace) or epsilon (exponential mechanism).
@@ -41,8 +43,9 @@ class Charge:
         epsilon: the exact cost in pure DP; None if the noise does not give pure DP.
         delta: the exact cost in delta; 0 unless values are discovered.
         threshold: for values, the smallest noisy count with which a value is published.
-        candidates: for a selection, the number of candidates and the SHA-256 of their list. (A spanning tree of 300
-            columns selects 299 times among up to 44,850 pairs; their names would be most of the release.)
+        candidates: for a selection and for distances, the number of candidates and the SHA-256 of their list. (A
+            spanning tree of 300 columns selects 299 times among up to 44,850 pairs; their names would be most of the
+            release.)
         query: the SHA-256 of the query matrix, or of the critic and the clip; None if cells were counted.
         table: the virtual table that was counted, where several tables are linked; else None.
     """
@@ -114,8 +117,13 @@ def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, s
     """
     epsilon = float_below(share) if pure else sqrt_below(8 * share)
     exact = Fraction(epsilon)
-    listed = len(candidates), hashlib.sha256(json.dumps(candidates).encode()).hexdigest()
+    listed = list_candidates(candidates)
     return Charge("select", (), "exponential", float(sensitivity), epsilon, exact**2 / 8, exact, candidates=listed)
+
+
+def list_candidates(candidates: Sequence[Clique]) -> tuple[int, str]:
+    """Return the number of candidates and the SHA-256 of their list, which a charge holds in place of their names."""
+    return len(candidates), hashlib.sha256(json.dumps(candidates).encode()).hexdigest()
 
 
 def _check_scale(scale: float) -> float:
@@ -136,7 +144,7 @@ def divide(
     Raises:
         SettingError: if a weight is missing or not positive.
     """
-    given = [1.0] * len(cliques) if weights is None else numbers("weight", cliques, weights)
+    given = [1.0] * len(cliques) if weights is None else numbers_by_clique("weight", cliques, weights)
     if min(given) <= 0:
         raise SettingError("measure: every clique needs a positive weight")
     weight = {clique: Fraction(number) for clique, number in zip(cliques, given, strict=True)}
@@ -145,7 +153,7 @@ def divide(
     return {clique: share * value / total for clique, value in power.items()}
 
 
-def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
+def numbers_by_clique(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
     """Return one public number per clique.
 
     Raises:

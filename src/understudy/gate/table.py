@@ -21,7 +21,8 @@ from understudy.accounting.charge import (
     gaussian_charge,
     laplace_charge,
     laplace_sd,
-    numbers,
+    list_candidates,
+    numbers_by_clique,
     planned_charge,
     threshold_charge,
 )
@@ -135,13 +136,13 @@ def check_marginals(
         if not isinstance(against, Mapping) or clique not in against:
             raise SettingError(f"against: the marginal of {clique} is missing; give one for every candidate")
 
-    def made(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
+    def round_marginals(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
         return round_to_units([(clique, domain.cells(clique), against[clique]) for clique in several])
 
     given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
     for batch in batches(cliques, domain.cells):
-        for clique, table in zip(batch, made(batch), strict=True):
-            again = partial(lambda one: made([one])[0], clique)
+        for clique, table in zip(batch, round_marginals(batch), strict=True):
+            again = partial(lambda one: round_marginals([one])[0], clique)
             given[clique] = again if isinstance(against, FixedMarginals) else partial(np.asarray, table)
     return given
 
@@ -438,7 +439,7 @@ class PrivateTable:
         view.__domain = recoding.recode(self.__source.domain)
         return view
 
-    def over(self, source: Source, *, table: str | None = None) -> PrivateTable:
+    def with_source(self, source: Source, *, table: str | None = None) -> PrivateTable:
         """Return the same units counted through another source, with the same account.
 
         Args:
@@ -600,8 +601,8 @@ class PrivateTable:
             raise SettingError("select needs at least one candidate")
         if against is None and not all(wanted):
             raise SettingError("select: a candidate without columns has no first column; name one, or give `against`")
-        weight = None if weights is None else numbers("weight", wanted, weights)
-        offset = None if offsets is None else numbers("offset", wanted, offsets)
+        weight = None if weights is None else numbers_by_clique("weight", wanted, weights)
+        offset = None if offsets is None else numbers_by_clique("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
@@ -655,6 +656,42 @@ class PrivateTable:
             return {pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)}
 
         return self._answer([charge], score)
+
+    @one_at_a_time
+    def distances(
+        self, candidates: Iterable[Clique], *, against: Mapping[Clique, ArrayLike], rho: float
+    ) -> dict[Clique, float]:
+        """Return the noisy L1 distance of each candidate's marginal from the given one, in rows.
+
+        **Privacy.** Costs at most `rho`. Given marginals are public and rounded to multiples of 2^-16 rows, so 2^16
+        times a distance is a whole number. One unit changes a distance by at most the L1 change of its marginal (the
+        triangle inequality), which is D = `neighbours.marginal_l1` rows. The m whole numbers are one vector, each entry
+        of which may change by 2^16 D: its L2 sensitivity is 2^16 D sqrt(m) (L1: 2^16 D m). Integer noise for that
+        sensitivity is added; dividing by 2^16 is post-processing.
+
+        Raises:
+            SettingError: if columns are unknown, or a marginal is missing or has the wrong size.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._check_cliques(candidates)
+        if not wanted:
+            return {}
+        self._refuse_if_planned()
+        given, share = check_marginals(wanted, against, self.domain), self.__account.share(rho)
+        reach = self.neighbours.marginal_l1 * (1 << BITS)
+        if self.__account.budget.pure:
+            paid = laplace_charge("distances", (), reach * len(wanted), share=share)
+        else:
+            paid = gaussian_charge("distances", (), reach**2 * len(wanted), share=share)
+        charge = replace(paid, candidates=list_candidates(wanted))
+
+        def compare() -> NDArray[np.int64]:
+            noise = self._draw(charge, len(wanted))
+            keep = not isinstance(against, FixedMarginals) or against.again
+            exact = dict(compute_distances(self._counts(wanted, keep=keep), given))
+            return np.array([exact[clique] for clique in wanted], np.int64) + noise
+
+        return dict(zip(wanted, (self._answer([charge], compare) / (1 << BITS)).tolist(), strict=True))
 
     def require_gradients(self) -> None:
         """Refuse where `gradient` cannot be asked, so that a mechanism can find out before it spends anything; public.
@@ -795,7 +832,7 @@ class PrivateTable:
         self.__account.pay(charges)
         if recorded is not None:
             return cast(T, recorded)
-        answer = self._released(compute())
+        answer = self._new_answer(compute())
         if self.__recorder is not None:
             self.__recorder.record(charges, answer, self.__recoding)
         return answer
@@ -867,7 +904,7 @@ class PrivateTable:
             return Measurement(clique, values, charge.scale, query)
         return Measurement(clique, values, laplace_sd(charge.scale), query, "laplace")
 
-    def _released(self, answer: T) -> T:
+    def _new_answer(self, answer: T) -> T:
         """Return a new answer; tests replace this method to observe answers."""
         return answer
 

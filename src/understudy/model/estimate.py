@@ -31,6 +31,7 @@ def estimate(
     warm_start: GraphicalModel | None = None,
     forbidden: Mapping[Clique, NDArray[np.bool_]] | None = None,
     tolerance: float = 1e-3,
+    enough: float = 0.0,
     limit_mib: float | None = None,
     max_seconds: float | None = None,
     progress: Progress | None = None,
@@ -49,6 +50,8 @@ def estimate(
         warm_start: an earlier model of the same domain to start from; it changes the time, not the result.
         forbidden: for each clique a mask of further cells that cannot occur (structural zeros).
         tolerance: stop when the predicted remaining relative decrease of the loss is below this.
+        enough: stop as soon as the loss is at most this multiple of what the noise alone is expected to cause, half the
+            number of values; 0 to find the minimum.
         limit_mib: refuse a larger junction tree; by default three quarters of the machine's memory.
         max_seconds: stop after this time even if not converged; the model's report says so.
         progress: called every 25 iterations.
@@ -74,6 +77,7 @@ def estimate(
         problem,
         warm=None if warm_start is None else warm_potentials(problem, warm_start),
         tolerance=tolerance,
+        enough=0.5 * enough * sum(len(m.values) for m in measurements),
         max_seconds=max_seconds,
         watch=lambda calls, loss: None if calls % 25 else report_step(Step("estimate", None, f"{calls} iterations")),
     )

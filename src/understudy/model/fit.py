@@ -29,6 +29,7 @@ class Generator:
         as_printed: whether measurements are used as the papers print it: the loss has weights 1/sigma, and the counts
             of a column with an axis are not smoothed first.
         updates: how "gum" makes rows: one of `model.gum.UPDATES`.
+        enough: "pgm" stops fitting as soon as the loss is at most this multiple of that of the noise alone.
 
     Raises:
         SettingError: if the name is unknown or the limit is not a positive number.
@@ -38,6 +39,7 @@ class Generator:
     limit_mib: float | None = None
     as_printed: bool = False
     updates: str = "tree"
+    enough: float = 0.0
 
     def __post_init__(self) -> None:
         if self.name not in _NAMES:

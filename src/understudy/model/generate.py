@@ -79,8 +79,9 @@ def _generate_model(
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
             if generator.as_printed:
                 tables, total = weigh_as_printed(merged, tables, total)
-            fit_model = tree_fit if generator.name == "tree" else estimate
-            return fit_model(merged, tables, total=total, progress=progress)
+            if generator.name == "tree":
+                return tree_fit(merged, tables, total=total, progress=progress)
+            return estimate(merged, tables, total=total, enough=generator.enough, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
     return gum_of(merged, tables, total=total, updates=generator.updates)
 

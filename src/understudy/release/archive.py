@@ -31,8 +31,7 @@ from understudy.files import could_not_write, write_atomically
 from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 from understudy.release.bounds import Evidence
 from understudy.yaml_json import count_json, read_json
 
@@ -97,7 +96,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _fits_memory(size: int) -> bool:
-    """Whether this many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
+    """Return whether this many bytes of memory are free; small sizes pass, because the check is slow to start."""
     if size <= _FEW_BYTES:
         return True
     import psutil
@@ -106,7 +105,7 @@ def _fits_memory(size: int) -> bool:
 
 
 def _fits(page_bytes: int, all_bytes: int, size: int) -> bool:
-    """Whether a file of this size may unpack to so much; an uncompressed file always may."""
+    """Return whether a file of this size may unpack to so much; an uncompressed file always may."""
     return page_bytes <= _PAGE_BYTES + _TIMES * size and all_bytes <= _ARRAY_BYTES + _TIMES * size
 
 
@@ -357,7 +356,9 @@ class _Neighbours(_Part):
 
 
 class _Charge(_Part):
-    what: Literal["measure", "select", "dependence", "gradient", "type", "bounds", "bins", "values", "quality"]
+    what: Literal[
+        "measure", "select", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
+    ]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
     sensitivity: float
@@ -451,6 +452,7 @@ class _Generator(_Part):
     limit_mib: _Positive | None = None
     as_printed: bool = False
     updates: Literal["tree", "privsyn", "dpsyn"] = "tree"
+    enough: Annotated[float, Field(ge=0)] = 0.0
 
 
 class _Page(_Part):
@@ -477,7 +479,9 @@ def check_page(page: Mapping[str, Any]) -> None:
     """
     checked = _Page.model_validate(dict(page))
     for charge in checked.receipt.charges:
-        if charge.what not in ("select", "dependence", "quality") and not (charge.about and charge.about[0]):
+        if charge.what not in ("select", "dependence", "distances", "quality") and not (
+            charge.about and charge.about[0]
+        ):
             raise ValueError("a charge for no column")
     if not isinstance(page["settings"].get("workload", ""), str | None):
         raise ValueError("a workload that has no name")

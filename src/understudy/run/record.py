@@ -45,12 +45,12 @@ class Recorder:
         self.recodings: dict[str, Recoding] = {}
 
     @property
-    def answered(self) -> bool:
-        """Whether anything was answered, now or in an earlier attempt, so that its charges stand."""
+    def has_answers(self) -> bool:
+        """Whether anything was answered, now or in an earlier attempt; its charges then stand."""
         return bool(self._answers)
 
     @property
-    def asked(self) -> bool:
+    def has_new_answers(self) -> bool:
         """Whether this attempt asked a new question, or has nothing to recall."""
         return len(self._answers) > self._recalled or not self._recalled
 
@@ -136,7 +136,7 @@ def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple
         return body | {"answer": dict(answer)}, None
     if what == "quality":
         return body | {"answer": [answer.rows, answer.scale, answer.noise]}, None
-    if what == "gradient":
+    if what in ("gradient", "distances"):
         tables = [np.asarray(answer, np.int64)]
     elif what == "dependence":
         tables = [np.array([answer[pair] for pair in charges[0].about], np.int64)]
@@ -203,6 +203,10 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
     queries = {i: KroneckerQuery(tuple(next(rest).reshape(shape) for shape in each)) for i, each in shapes.items()}
     tables = tables[: len(cells)]
     if what == "gradient":
+        return tables[0]
+    if what == "distances":
+        if charges[0].candidates is None or charges[0].candidates[0] != len(tables[0]):
+            raise ValueError
         return tables[0]
     if what == "dependence":
         return dict(zip(charges[0].about, tables[0].tolist(), strict=True))

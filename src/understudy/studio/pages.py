@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cache
 from typing import Any, cast
 
 import yaml
@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from understudy.accounting.exact import float_above
-from understudy.arguments import holds_password, parse_unit
+from understudy.arguments import parse_unit
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.ledger import Grant, Ledger
 from understudy.ledger.ledger import ROLES, check_name, current_user, token_holder
@@ -30,14 +30,14 @@ from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
 from understudy.schema.file import from_dict
 from understudy.schema.review import decide, drop_dependents, is_draft
-from understudy.schema.sniff import sniff
-from understudy.source.draft import draft_names, read_names, set_unit
-from understudy.source.place import CSV, list_files, source_kind, table_name
+from understudy.source.draft import draft_names, set_unit
+from understudy.source.place import table_name
 from understudy.studio.app import Form, Page, Visit
 from understudy.studio.columns import AXES, KINDS, from_form, list_columns, to_form, view_column
 from understudy.studio.guard import Session
 from understudy.studio.jobs import read_job
 from understudy.studio.project import Missing, Project
+from understudy.studio.tables import check_place, first_file, read_format
 from understudy.studio.uploads import ENDINGS, clean_name, dataset_of, receive_table
 from understudy.yaml_json import read_yaml
 
@@ -97,8 +97,13 @@ def home(visit: Visit) -> Response:
         shared = [project for project in projects if project.shared and project.release.exists()]
         return visit.page("shared.html", projects=shared)
     rows = [(project, *_progress_of(project)) for project in projects]
-    limit = visit.studio.uploads.size_bytes / 1e9
-    return visit.page("home.html", rows=rows, endings=",".join(ENDINGS), limit=limit, paths=_may_name_paths(visit))
+    return visit.page(
+        "home.html",
+        rows=rows,
+        endings=",".join(ENDINGS),
+        limit=visit.studio.uploads.size_bytes / 1e9,
+        paths=visit.studio.local or bool(visit.studio.roots),
+    )
 
 
 def _progress_of(project: Project) -> tuple[str, str]:
@@ -116,46 +121,18 @@ def _progress_of(project: Project) -> tuple[str, str]:
     return ("Budget to choose", f"{base}/budget") if project.reviewed else ("Columns to review", f"{base}/columns")
 
 
-def _may_name_paths(visit: Visit) -> bool:
-    return visit.studio.local or bool(visit.studio.roots)
-
-
 def begin_with_place(visit: Visit) -> Response:
     """Begin a project with a table on this machine, or in a database."""
-    place = visit.form.get("place", "").strip()
-    if not place:
-        raise InputError("no table was named; give a path, a folder or the address of a database")
-    place = _allowed_place(visit, place)
-    read_names(place) if source_kind(place) != "files" else list_files(place)  # refused now if it cannot be read
-    shown = clean_name(table_name(place) if "://" in place else place)
-    project = visit.studio.projects.begin(
-        visit.studio.projects.new_folder(), table=place, shown=shown, name=dataset_of(table_name(place))
+    studio = visit.studio
+    place = check_place(visit.form.get("place", "").strip(), local=studio.local, roots=studio.roots)
+    name = table_name(place)
+    project = studio.projects.begin(
+        studio.projects.new_folder(),
+        table=place,
+        shown=clean_name(name if "://" in place else place),
+        name=dataset_of(name),
     )
     return visit.go(f"/p/{project.id}/table")
-
-
-def _allowed_place(visit: Visit, place: str) -> str:
-    """Return the place of a table if this person may name it.
-
-    Raises:
-        InputError: for a password, for a place outside of the studio's folders where it is not local.
-    """
-    if holds_password(place):
-        raise InputError(
-            "the address holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
-        )
-    if "://" in place:
-        if not visit.studio.local:
-            raise InputError("databases can be named on the studio's own machine only; upload the table instead")
-        return place
-    if "\0" in place:
-        raise InputError("the path cannot be used; give the path of a table")
-    path = Path(place).expanduser()
-    if not visit.studio.local:
-        resolved = path.resolve()
-        if not any(resolved.is_relative_to(root) for root in visit.studio.roots):
-            raise InputError("this path is not in a folder that the studio may read; upload the table instead")
-    return str(path.absolute()) if path.exists() else str(path)
 
 
 async def begin_with_upload(visit: Visit) -> Response:
@@ -174,59 +151,13 @@ async def begin_with_upload(visit: Visit) -> Response:
 def show_table(visit: Visit) -> Response:
     """The names of the columns and how the file is written; no more is read before the custodian asks."""
     project = visit.project()
-    try:
-        dialect, names, _ = read_names(_first_file(project.table))
-        listed = list(names)
-        header = True
-    except InputError as error:
-        path = Path(_first_file(project.table))
-        if not path.name.lower().endswith(CSV) or not path.is_file():
-            raise
-        dialect, listed = sniff(path)
-        header = dialect.header
-        if header:
-            raise InputError(str(error)) from None
-    text = _first_file(project.table).lower().endswith(CSV)
     return visit.page(
         "table.html",
         project=project,
-        names=listed,
-        header=header,
-        format=_describe_dialect(dialect.model_dump(), header=header) if text else [],
-        size=_describe_size(project.table),
+        format=read_format(project.table),
         has_draft=project.content() is not None,
         locked=_is_spent(visit, project),
     )
-
-
-def _first_file(table: str) -> str:
-    """A file that shows how the table is written."""
-    return str(list_files(table)[0]) if source_kind(table) == "files" else table
-
-
-_MARKS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", ".": "point", "": "none"}
-
-
-def _describe_dialect(dialect: Mapping[str, Any], *, header: bool) -> list[tuple[str, str]]:
-    """How a text file is written, in words; a line of names does not show the decimal mark."""
-    decimal = [] if header else [("Decimal mark", _MARKS.get(dialect["decimal"], dialect["decimal"]))]
-    return [
-        ("Cells are separated by a", _MARKS.get(dialect["delimiter"], dialect["delimiter"])),
-        *decimal,
-        ("Text encoding", dialect["encoding"]),
-        ("Quotation mark", dialect["quote"]),
-    ]
-
-
-def _describe_size(table: str) -> str:
-    try:
-        size = Path(table).stat().st_size if "://" not in table and Path(table).is_file() else 0
-    except OSError:
-        return ""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes" if size else ""
 
 
 def start_draft(visit: Visit) -> Response:
@@ -235,7 +166,7 @@ def start_draft(visit: Visit) -> Response:
     _refuse_spent(visit, project)
     name = check_name(visit.form.get("name", "").strip() or project.name)
     if visit.form.get("how") == "buy":
-        content, notes = draft_names(_first_file(project.table), unit="row")
+        content, notes = draft_names(first_file(project.table), unit="row")
         del content["understudy"]["privacy_unit"]  # nobody said so yet
         project.write_content(content)
         with visit.studio.projects.edit(project.id) as edit:
@@ -492,6 +423,7 @@ def _step_of(epsilon: float) -> int:
     return min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
 
 
+@cache
 def _mechanisms() -> list[tuple[str, str]]:
     """The mechanisms that can be chosen, with a word about when to use each."""
     found = [
@@ -800,29 +732,29 @@ PAGES = (
     Page("GET", "/login", show_login, "open"),
     Page("POST", "/login", log_in, "open"),
     Page("POST", "/logout", log_out, "analyst"),
-    Page("GET", "/", home, "analyst"),
+    Page("GET", "/", home, "analyst", quick=True),
     Page("POST", "/begin", begin_with_place),
     Page("POST", "/upload", begin_with_upload, stream=True),
     Page("GET", "/p/{project}", open_project, "analyst"),
     Page("GET", "/p/{project}/table", show_table),
     Page("POST", "/p/{project}/draft", start_draft),
-    Page("GET", "/p/{project}/columns", show_columns),
+    Page("GET", "/p/{project}/columns", show_columns, quick=True),
     Page("POST", "/p/{project}/columns", accept_columns),
     Page("POST", "/p/{project}/rules", change_rules),
-    Page("GET", "/p/{project}/columns/{place:int}", show_column),
+    Page("GET", "/p/{project}/columns/{place:int}", show_column, quick=True),
     Page("POST", "/p/{project}/columns/{place:int}", save_column),
     Page("POST", "/p/{project}/columns/{place:int}/kind", change_kind),
     Page("POST", "/p/{project}/columns/{place:int}/check", check_column),
-    Page("GET", "/p/{project}/budget", show_budget),
+    Page("GET", "/p/{project}/budget", show_budget, quick=True),
     Page("GET", "/p/{project}/predict", predict),
     Page("POST", "/p/{project}/budget", save_budget),
-    Page("GET", "/p/{project}/release", show_release),
+    Page("GET", "/p/{project}/release", show_release, quick=True),
     Page("POST", "/p/{project}/release", start_release),
-    Page("GET", "/p/{project}/progress", show_progress),
+    Page("GET", "/p/{project}/progress", show_progress, quick=True),
     Page("POST", "/p/{project}/cancel", cancel_job),
     Page("POST", "/p/{project}/return", return_budget),
     Page("POST", "/p/{project}/again", begin_again),
-    Page("GET", "/ledger", show_ledger),
+    Page("GET", "/ledger", show_ledger, quick=True),
     Page("POST", "/ledger/grant", add_grant),
     Page("POST", "/ledger/revoke", revoke_grant),
     Page("POST", "/ledger/verify", verify_ledger),

@@ -19,7 +19,7 @@ from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded
 from understudy.studio.app import Form, Page, Visit
 from understudy.studio.guard import REPORT_POLICY
-from understudy.studio.project import RUN_FILE, SCHEMA_FILE, Missing, Project
+from understudy.studio.project import RUN_FILE, SCHEMA_FILE, Missing, Project, Stamp, file_stamp
 
 STATISTICS = {
     "mean": "Mean of a number, for all rows or by groups",
@@ -66,13 +66,13 @@ def load_release(project: Project) -> Release:
         Missing: if it is not made yet.
     """
     try:
-        return _load(project.release, project.release.stat().st_mtime_ns)
+        return _load(project.release, file_stamp(project.release))
     except OSError:
         raise Missing("the release is not made yet") from None
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, _: int) -> Release:
+def _load(path: Path, _: Stamp) -> Release:
     return Release.load(path)
 
 

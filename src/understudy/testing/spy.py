@@ -96,6 +96,7 @@ class Spy:
             ("measure", self._counts("measure", table.measure)),
             ("select", self._select(table.select)),
             ("dependence", self._dependence(table.dependence)),
+            ("distances", self._distances(table.distances)),
             ("gradient", self._gradient(table.gradient)),
             ("error", self._error(table.error)),
             ("tally", self._counts("tally", table.tally)),
@@ -128,6 +129,9 @@ class Spy:
         elif self._what == "quality":  # one sum of distances, each moved by k rows or 2 k, in units of 2^-16 rows
             l1 = k * (1 + replaced) * self._weight * 2**16
             squared = Fraction(l1**2)
+        elif self._what == "distances":  # each is moved by k rows or 2 k, all of them at once
+            each = k * (1 + replaced) * 2**16
+            l1, squared = each * len(draw), Fraction(each**2 * len(draw))
         else:
             l1 = 4 * k * (1 + replaced) * len(draw)
             squared = Fraction((4 * k * (1 + replaced)) ** 2 * len(draw))
@@ -158,13 +162,13 @@ class Spy:
             for clique, query in (rest.get("queries") or {}).items():
                 matrix = reduce(np.kron, query.factors)
                 counts[clique] = matrix @ counts[clique]
-                self._reckon_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
+                self._record_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
             _check_noise(made, counts, self._draws)
             return answers
 
         return counts
 
-    def _reckon_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
+    def _record_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
         """Replace the cost of one draw by that of queries: a row adds a column of the matrix to the answers."""
         place = next(i for i, draw in enumerate(self._draws) if np.array_equal(answer.values - exact, draw))
         place += len(self.seen) - len(self._draws)
@@ -207,6 +211,19 @@ class Spy:
             return answers
 
         return dependence
+
+    def _distances(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def distances(table: PrivateTable, candidates: Any, *, against: Any, rho: float) -> dict[Clique, float]:
+            wanted = list(candidates)
+            self._start("distances", table)
+            answers: dict[Clique, float] = original(table, wanted, against=against, rho=rho)
+            expect(len(self._draws) == bool(wanted), "distances were released without a draw of noise of their own")
+            for i, (clique, counts) in enumerate(table._counts(wanted)):
+                noisy = _distance(counts, against[clique]) + Fraction(int(self._draws[0][i]), 2**16)
+                expect(answers[clique] == float(noisy), "a distance is not its exact value plus the noise drawn")
+            return answers
+
+        return distances
 
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def ask(table: PrivateTable, critic: Critic, *, clip: float, rho: float) -> Any:
@@ -304,7 +321,7 @@ def gaussian_tail(sigma: Fraction, t: int) -> float:
 
 
 def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -> float:
-    """A lower bound of the true epsilon of discrete Gaussian measurements, by dp-accounting's optimistic rounding."""
+    """Bound the true epsilon of discrete Gaussian measurements from below, by dp-accounting's optimistic rounding."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     cells = 2 if replace_one else 1
@@ -341,7 +358,7 @@ def _number(given: Mapping[Clique, float] | None, clique: Clique, default: float
 
 
 def _distance(counts: NDArray[Any], against: Any) -> Fraction:
-    """The L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
+    """Return the L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
     given = [round(Fraction(float(value)) * 2**16) for value in np.asarray(against, dtype=np.float64).reshape(-1)]
     return Fraction(sum(abs(int(a) * 2**16 - b) for a, b in zip(counts, given, strict=True)), 2**16)
 

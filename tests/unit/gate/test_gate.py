@@ -153,6 +153,21 @@ def test_dependence_is_indif_of_each_pair():
     assert private.dependence([("a", "b"), ("a", "c")], rho=1.0) == {("a", "b"): 4, ("a", "c"): 0}
 
 
+def test_distances_are_l1_distances_from_the_given_marginals():
+    private = table(Budget.of(rho=1.0), noise=Nought())
+    against = {("a",): [1, 1.25, 4], ("b", "a"): np.zeros((2, 3))}
+    assert private.distances([("b", "a"), ("a",)], against=against, rho=0.5) == {("b", "a"): 4.0, ("a",): 2.25}
+    (charge,) = private.account.charges
+    assert (charge.what, charge.about, charge.candidates[0]) == ("distances", (), 2)
+    assert charge.sensitivity == pytest.approx(2**16 * math.sqrt(2))
+    assert charge.scale == pytest.approx(2**16 * math.sqrt(2 / (2 * 0.5)))
+
+
+def test_distances_after_merging_are_those_of_merged_marginals():
+    coarse = table(noise=Nought()).recode(Recoding({"a": np.array([0, 1, 1])}))
+    assert coarse.distances([("a",)], against={("a",): [0, 0]}, rho=0.5) == {("a",): 4.0}
+
+
 def test_merged_codes_are_merged_inside_and_share_the_account():
     private = table(noise=Nought())
     coarse = private.recode(Recoding({"a": np.array([0, 1, 1])}))
@@ -167,6 +182,7 @@ def test_nothing_asked_costs_nothing():
     private = table(source=SealedSource(SIZES, ROWS))
     assert private.measure([], rho=0.5) == []
     assert private.dependence([], rho=0.5) == {}
+    assert private.distances([], against={}, rho=0.5) == {}
     assert private.account.spent == 0
 
 
@@ -198,6 +214,11 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.dependence([("a",)], rho=0.1), SettingError, "two columns"),
         (lambda t: t.dependence([("a", "b", "c")], rho=0.1), SettingError, "two columns"),
         (lambda t: t.dependence([("a", "b")], rho=1.5), BudgetExceeded, "and 1 is left"),
+        (lambda t: t.distances([("a",)], against={}, rho=0.1), SettingError, "one for every candidate"),
+        (lambda t: t.distances([("a",)], against={("a",): [1, 2]}, rho=0.1), SettingError, "its clique has 3"),
+        (lambda t: t.distances([("a",), ("a",)], against=AGAINST, rho=0.1), SettingError, "given twice"),
+        (lambda t: t.distances([("a",)], against=AGAINST, rho=1e-40), SettingError, "give more"),
+        (lambda t: t.distances([("a",)], against=AGAINST, rho=1.5), BudgetExceeded, "and 1 is left"),
         (lambda t: t.measure([("a",)], rho=10**400), BudgetExceeded, "and 1 is left"),
         (lambda t: t.measure([("a",)], rho="1"), SettingError, "positive"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 10**400}), SettingError, "finite weight"),
@@ -214,7 +235,7 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
         (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "name the fact to discover about 'a'"),
         (lambda t: t.recode(None), SettingError, "give a `Recoding`"),
-        (lambda t: t.over(None), SettingError, "the same units"),
+        (lambda t: t.with_source(None), SettingError, "the same units"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_unread_and_unpaid(ask, error, words):

@@ -57,6 +57,23 @@ def test_loss_is_the_smallest_there_is(cliques, sigma):
     assert model.loss == pytest.approx(0.5 * sum(float(r @ r) for r in residuals), rel=1e-6)
 
 
+def test_a_fit_can_stop_at_a_multiple_of_the_loss_of_the_noise():
+    """Half of the number of values is what the noise alone causes; without noise to fit, it goes to the minimum."""
+    measurements = noisy(DOMAIN, LOOP)
+    values = sum(len(m.values) for m in measurements)
+    best = estimate(DOMAIN, measurements, total=1000.0)
+    early = estimate(DOMAIN, measurements, total=1000.0, enough=1.2)
+    assert best.loss < early.loss <= 1.2 * values / 2
+    assert early.report.converged
+    assert early.report.iterations < best.report.iterations
+    enough = 1.01 * best.loss / (values / 2)
+    assert estimate(DOMAIN, measurements, total=1000.0, enough=enough).loss <= 1.01 * best.loss
+    never = estimate(DOMAIN, measurements, total=1000.0, enough=0.5 * best.loss / (values / 2))
+    assert never.loss == pytest.approx(best.loss, rel=1e-3)
+    warm = estimate(DOMAIN, measurements, total=1000.0, enough=1.2, warm_start=best)
+    assert warm.loss <= 1.2 * values / 2
+
+
 def test_maximum_entropy_among_the_best():
     # Only one-way tables are known: the columns must come out independent.
     measurements = noisy(DOMAIN, [("a",), ("b",), ("c",)], sigma=1.0)
