@@ -18,7 +18,7 @@ import numpy as np
 
 from understudy.domain import Clique
 from understudy.measurement import Measurement
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS
 from understudy.release.answer import collect_evidence
 from understudy.release.bounds import Evidence, find_candidate
 from understudy.release.inference.corrected import Array, CorrectedTables
