@@ -6,12 +6,13 @@
 
 `make` writes releases into FOLDER; `ask` asks each of them for some statistics, chosen at random: shares of values and
 of cells, means of groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of
-RECORD. What exists is not made or asked again. There are four kinds of runs (`--kinds`):
+RECORD. What exists is not made or asked again. There are five kinds of runs (`--kinds`):
 
     plain       the target is the table; what was measured is up to the mechanism
     keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table
     population  as keep, from 10,000 rows drawn from the table; the target is the whole table
     shuffled    as population, after one column of each analysis was shuffled; tests that it has no effect
+    chosen      as shuffled, but without `keep`; tests of every pair of a shuffled column that the mechanism chose
 
 Mechanisms other than mst have no `keep`: what they measure of the analyses is up to them. The truth is computed from
 the coded rows: a number counts as the mean of its bin. `show` prints, separately for relations that were measured, the
@@ -341,9 +342,15 @@ def best_error(table: Table, release: us.Release, columns: Clique, influence: np
 # Runs
 
 
-def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], seed: int) -> Iterator[Any]:
+def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], run: Run) -> Iterator[Any]:
     """What one release is asked: some statistics of each kind, of columns measured together and of others."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(run.seed)
+    cliques = [set(m.clique) for m in release.measurements]
+    if run.kind == "chosen":
+        for pair in combinations(table.schema.domain, 2):
+            if any(set(pair) <= clique for clique in cliques) and set(pair) & {one for _, one, _ in kept}:
+                yield from ask_pair(table, pair)
+        return
     if kept:
         for triple in kept:
             yield from ask_triple(table, triple)
@@ -352,7 +359,6 @@ def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], 
                 yield from ask_shares(table, pair, rng, 2)
         return
     columns = list(table.schema.domain)
-    cliques = [set(m.clique) for m in release.measurements]
     pairs = [pair for pair in combinations(columns, 2) if all(c in table.rows for c in pair)]
     measured = [pair for pair in pairs if any(set(pair) <= clique for clique in cliques)]
     others = [pair for pair in pairs if pair not in set(measured)]
@@ -397,6 +403,11 @@ class Run(NamedTuple):
         """What the statistics are about."""
         return "table" if self.kind in ("plain", "keep") else "population"
 
+    @property
+    def null(self) -> bool:
+        """Whether some columns were shuffled."""
+        return self.kind in ("shuffled", "chosen")
+
     def choose_columns(self, table: Table) -> Table:
         """The table, or some of its columns for mechanisms that take long."""
         if self.mechanism not in SOME:
@@ -415,12 +426,12 @@ def make_once(table: Table, run: Run, folder: Path) -> None:
     frame, kept = table.frame, run.choose_analyses(table)
     if run.target == "population":
         frame = frame.iloc[rng.choice(len(frame), min(SAMPLE, len(frame)))].reset_index(drop=True)
-    if run.kind == "shuffled":
+    if run.null:
         frame = frame.copy()
         for column in sorted({one for _, one, _ in kept}):
             frame[column] = frame[column].to_numpy()[rng.permutation(len(frame))]
     settings = dict(SETTINGS.get(run.mechanism, {}))
-    if run.mechanism == "mst" and kept:
+    if run.mechanism == "mst" and kept and run.kind != "chosen":
         settings["keep"] = list({frozenset(clique): clique for clique in kept}.values())
     with tempfile.TemporaryDirectory() as place:
         release = us.synthesize(
@@ -438,9 +449,9 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
     kept = run.choose_analyses(table)
     cliques = [set(m.clique) for m in release.measurements]
     fixed = dict(zip(FIELDS, run, strict=False))
-    for statistic, asked, columns in choose(table, release, kept, run.seed):
-        shuffled = {triple[1] for triple in kept} & set(columns) if run.kind == "shuffled" else set()
-        if run.kind == "shuffled" and (not shuffled or statistic in ("cells", "values", "group means")):
+    for statistic, asked, columns in choose(table, release, kept, run):
+        shuffled = {triple[1] for triple in kept} & set(columns) if run.null else set()
+        if run.null and (not shuffled or statistic in ("cells", "values", "group means")):
             continue
         measured = any(set(columns) <= clique for clique in cliques)
         if statistic == "linear":
@@ -453,13 +464,13 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
             yield line | {"term": f"refused: {error}"[:90]}
             continue
         true: Solved = {}
-        if run.kind != "shuffled":
+        if not run.null:
             true = table.truth(asked, columns, logistic=statistic == "logistic")
         missed = next((w.split("missed correlation of ")[1].split(" ")[0] for w in found.warnings if "missed" in w), "")
         for part in found.lines:
             if part.estimate is None or part.term == "Intercept":
                 continue
-            if not _is_null(asked, part.term, shuffled) if run.kind == "shuffled" else part.term not in true:
+            if not _is_null(asked, part.term, shuffled) if run.null else part.term not in true:
                 continue
             given = {name: getattr(part, name) for name in FIELDS[10:19]} | {"term": part.term, "correlation": missed}
             value, influence = true.get(part.term, (0.0, np.zeros(0)))
@@ -467,7 +478,7 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
             if measured and len(influence):
                 best = best_error(table, release, columns, influence, run.kind == "population")
             yield line | given | {"truth": value, "best": best}
-        if run.kind == "shuffled" and statistic == "differences" and measured:
+        if run.null and statistic == "differences" and measured:
             yield line | {"statistic": "chi-square", "term": "chisq", "truth": 0.0, "p": _test(release, columns)}
 
 
@@ -527,7 +538,8 @@ def ask(given: argparse.Namespace) -> None:
 def show(given: argparse.Namespace) -> None:
     """Print the tables of benchmarks/inference.md."""
     record = pd.concat([pd.read_csv(path, dtype={"term": str}) for path in given.records])
-    known = record[record.se.notna() & (record.kind != "shuffled")].copy()
+    null = record.kind.isin(["shuffled", "chosen"])
+    known = record[record.se.notna() & ~null].copy()
     known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
     known["squared"] = ((known.estimate - known.truth) / known.se) ** 2
     known["about"] = np.where(known.kind == "population", "population", "table")
@@ -541,7 +553,8 @@ def show(given: argparse.Namespace) -> None:
             by_run = part.groupby("run").covered.mean()
             spread = 100 * by_run.std() / math.sqrt(len(by_run))
             print(f"- {', '.join(words)}: {_coverage(part)}, {len(by_run)} runs, standard error {spread:.1f}")
-    null = record[(record.kind == "shuffled") & record.p.notna()]
+    null = record[null & record.p.notna()].copy()
+    null.loc[(null.mechanism == "mst") & (null.kind == "shuffled"), "mechanism"] = "mst, keep"
     print("\n| test | mechanism | epsilon | measured | runs | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|")
     for key, part in null.groupby(["statistic", "mechanism", "epsilon", "measured"]):
         runs = len(part[["table", "run"]].drop_duplicates())
