@@ -42,8 +42,9 @@ class Choices:
 
     def __init__(self, release: Release, tables: CorrectedTables) -> None:
         measured = {frozenset(pair) for clique in tables.cliques for pair in combinations(clique, 2)}
-        chosen = {frozenset(entry["chosen"] or ()) for entry in release.rounds if set(entry) == {"chosen"}}
-        self._chosen = measured & chosen if chosen else measured  # mst: other pairs are in `keep`
+        self._chosen = measured
+        if release.mechanism == "mst":  # its other pairs were fixed in advance, by `keep`
+            self._chosen = measured & {frozenset(entry.get("chosen") or ()) for entry in release.rounds}
         others = len(tables.model.domain) - 1
         fixed = Counter(column for pair in measured - self._chosen for column in pair)
         each = Counter(column for pair in self._chosen for column in pair)
