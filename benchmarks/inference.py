@@ -288,7 +288,7 @@ def _solve_regression(cells: pd.DataFrame, shares: np.ndarray, asked: str, logis
     for _ in range(30 if logistic else 1):
         chances = 1 / (1 + np.exp(-design @ values)) if logistic else chances
         slope = chances * (1 - chances) if logistic else np.ones(len(cells))
-        inverse = np.linalg.inv((design * (weights * slope)[:, None]).T @ design)
+        inverse = np.linalg.pinv((design * (weights * slope)[:, None]).T @ design, hermitian=True)
         values = values + inverse @ (design.T @ (weights * (answer - chances)))
     rest = (answer - (1 / (1 + np.exp(-design @ values)) if logistic else design @ values)) * present
     influence = (inverse @ design.T) * rest
