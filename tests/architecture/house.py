@@ -1,4 +1,4 @@
-"""Print the size and the shape of the package, for the eye of whoever tidies it: `make house`.
+"""Print the size and the structure of the package: `make house`.
 
 The numbers are facts, not targets. The exit code is 1 where packages import each other in a circle; imports inside
 functions count, imports for type checkers alone do not.

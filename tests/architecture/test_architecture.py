@@ -379,7 +379,7 @@ def test_json_and_yaml_are_read_with_limits(path):
 
 @pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "files.py"], ids=names)
 def test_files_that_appear_complete_are_written_in_one_place(path):
-    """A draft beside a file, given its name in the end: its own name must be one that no link can have."""
+    """A draft in the same folder is renamed in the end: its own name must be one that no link can have."""
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"getpid\(\)[^\n]*tmp|with_(name|suffix)\([^\n]*tmp|os\.(replace|rename)\(", text), (
         "use `files.write_atomically`"

@@ -2,7 +2,7 @@
 
 A worker is a Python process that is sent a table once and then one cell of the grid after the other, as JSON over its
 standard input; it answers with the scores. A cell that passes a limit ends its worker and nothing else. Every answer
-is appended to the record, one line each, before the next cell starts: a grid that was killed goes on where it was.
+is appended to the record, one line each, before the next cell starts: a killed grid continues where it stopped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DONE = "done"
 """The outcome of a run that gave all of its scores."""
 
 KEPT = ("model", "norm", "share", "part", "error", "error rate", "setting")
-"""Kinds of parts that are kept beside a score; other kinds have a part for each marginal, column or group."""
+"""Kinds of parts that are kept with a score; other kinds have a part for each marginal, column or group."""
 
 SUBSAMPLE = "subsample"
 """The name of a reference that is no mechanism: a random part of the real rows (the baseline of the MGD paper)."""
@@ -103,8 +103,8 @@ class Study:
         tables: by name.
         mechanisms: by label, the mechanism and its settings as text: ``mst``, ``mst:paper``, ``aim:max_mib=4``.
         epsilons: the budgets.
-        delta: beside every epsilon.
-        workloads: which marginals matter: told to mechanisms that take a workload, and what errors are measured on.
+        delta: the delta of every epsilon.
+        workloads: which marginals matter: passed to mechanisms that take a workload, and used to measure errors.
         metrics: the metrics.
         settings: settings by metric.
         runs: how often each mechanism runs in each case.
@@ -195,7 +195,7 @@ class Study:
         return RunSpec(data=data, schema=schema, mechanism=name, paper=paper, settings=given, **budget)
 
     def scoring(self, cell: Cell) -> dict[str, Any]:
-        """Return what a worker is told about scores."""
+        """Return how a worker computes scores."""
         given = {name: dict(self.settings.get(name, {})) for name in self.metrics}
         own = given.get("workload_error", {})
         if "workload_error" in given and not {"workload", "cliques", "ways"} & set(own):
@@ -204,10 +204,10 @@ class Study:
 
     def shared(self) -> dict[str, Any]:
         """Return what all runs in a folder have in common, so that their scores can be compared."""
-        said: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
-        said |= {"metrics": self.metrics, "settings": self.settings}
+        content: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
+        content |= {"metrics": self.metrics, "settings": self.settings}
         schemas = {f"schema {name}": _digest(table.schema.to_dict()) for name, table in self.tables.items()}
-        found: dict[str, Any] = read_json(_json(said | schemas))
+        found: dict[str, Any] = read_json(_json(content | schemas))
         return found
 
 
@@ -255,7 +255,7 @@ def load_study(path: Path, folder: Path | None = None) -> Study:
 
     Args:
         path: the file.
-        folder: where its tables are; by default beside it.
+        folder: where its tables are; by default the folder of the study.
 
     Raises:
         SettingError: naming the key that is wrong.
@@ -271,32 +271,32 @@ def load_study(path: Path, folder: Path | None = None) -> Study:
     tables = as_mapping("tables", content.pop("tables", {}), example="{adult: {data: adult.csv, schema: adult.yaml}}")
     near = path.parent if folder is None else folder
     return make_study(
-        tables={str(name): _load_table(str(name), near, said) for name, said in tables.items()}, **content
+        tables={str(name): _load_table(str(name), near, table) for name, table in tables.items()}, **content
     )
 
 
 _TABLE = ("data", "schema", "domain", "columns", "workloads")
 
 
-def _load_table(name: str, folder: Path, said: Any) -> Table:
-    said = as_mapping(f"tables.{name}", said, example="{data: adult.csv, schema: adult.schema.yaml}")
-    if unknown := set(said) - set(_TABLE):
+def _load_table(name: str, folder: Path, content: Any) -> Table:
+    content = as_mapping(f"tables.{name}", content, example="{data: adult.csv, schema: adult.schema.yaml}")
+    if unknown := set(content) - set(_TABLE):
         raise SettingError(f"tables.{name} has no key {min(unknown)!r}; the keys are {', '.join(_TABLE)}")
-    if "data" not in said or ("schema" in said) == ("domain" in said):
+    if "data" not in content or ("schema" in content) == ("domain" in content):
         raise SettingError(f"tables.{name}: give data, and either schema or domain (a JSON file of sizes by column)")
-    if "schema" in said:
-        schema = Schema.load(folder / as_path(f"tables.{name}.schema", said["schema"]))
+    if "schema" in content:
+        schema = Schema.load(folder / as_path(f"tables.{name}.schema", content["schema"]))
     else:
         try:
-            sizes = dict(read_json((folder / said["domain"]).read_text(encoding="utf-8")))
+            sizes = dict(read_json((folder / content["domain"]).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            raise SettingError(f"tables.{name}.domain: {said['domain']} cannot be read in {folder}") from None
-        chosen = as_names(f"tables.{name}.columns", said.get("columns", list(sizes)))
+            raise SettingError(f"tables.{name}.domain: {content['domain']} cannot be read in {folder}") from None
+        chosen = as_names(f"tables.{name}.columns", content.get("columns", list(sizes)))
         if lacking := set(chosen) - set(sizes):
             raise SettingError(f"tables.{name}.columns: the domain has no column {min(lacking)!r}")
         schema = Schema.from_domain({column: sizes[column] for column in chosen})
-    own = tuple(as_names(f"tables.{name}.workloads", said.get("workloads", ())))
-    return Table(str(folder / said["data"]), schema, own)
+    own = tuple(as_names(f"tables.{name}.workloads", content.get("workloads", ())))
+    return Table(str(folder / content["data"]), schema, own)
 
 
 def make_study(**given: Any) -> Study:
@@ -378,20 +378,20 @@ def compare(
 
     Args:
         data: the table, whatever `synthesize` takes; or the path of a study, a .yaml file that states the grid. The
-            rows are brought into memory. Arguments given beside a study win over it.
+            rows are brought into memory. Arguments have precedence over a study.
         schema: what is public about the columns, or the path of its file; not with a study.
         mechanisms: names, with settings as in ``"aim:max_mib=4"`` and ``"mst:paper"`` for the published variant; or a
             mapping from labels to these. Labels of a study choose among its mechanisms. By default "auto". On a public
             table also "subsample:share=0.1", a random part of the real rows, to compare with.
         epsilons: the budgets; 1 by default.
-        delta: beside every epsilon; 1e-9 by default.
-        workload: which marginals matter, "all-3way" by default. Mechanisms that take a workload are told it.
+        delta: the delta of every epsilon; 1e-9 by default.
+        workload: which marginals matter, "all-3way" by default. It is passed to mechanisms that take a workload.
         metrics: names of metrics; "workload_error" by default.
         settings: settings by metric, ``{"mgd": {"tolerance": 5}}``.
         runs: how often each case is repeated; once by default.
         sets: how many synthetic tables each release gives; scores are averaged over them.
         tables: which tables of a study.
-        folder: where the tables of a study are; by default beside it.
+        folder: where the tables of a study are; by default the folder of its file.
         output: a folder for the record, the results and the page. The same call continues what is there.
         public: whether you declare the tables public: nothing is then charged.
         epsilon_total: for a table that is not public, the epsilon that you agree to spend on the whole grid. The
@@ -717,10 +717,10 @@ def _reserve(
         raise BudgetExceeded(f"{cost}, more than the epsilon_total of {epsilon_total:g}. Nothing was read")
     pure = all(run.budget.pure for run in runs)
     exact = Fraction(total.rho), Fraction(total.epsilon), Fraction(total.delta)
-    said = [list(vars(cell).values()) for cell in cells]
+    values = [list(vars(cell).values()) for cell in cells]
     budget = Budget("pure" if pure else "zcdp", *exact)
-    handle = ledger.reserve(dataset or dataset_name(table.data), budget, unit=unit, spec={COMPARISON: said})
-    record.append({"reserved": handle.run, "cells": said})
+    handle = ledger.reserve(dataset or dataset_name(table.data), budget, unit=unit, spec={COMPARISON: values})
+    record.append({"reserved": handle.run, "cells": values})
     record.reserved[handle.run] = list(cells)
     return handle.run
 
@@ -750,7 +750,9 @@ class _Worker:
         wall, self.cell = time.monotonic() - self._begun, None
         if answer is None:
             self.end()
-            return _line(cell, self.stopped or "failed: the process ended, perhaps for want of memory", seconds=wall)
+            return _line(
+                cell, self.stopped or "failed: the process ended, perhaps because memory ran out", seconds=wall
+            )
         late = self._find_passed_limit(wall, answer["peak_mib"])
         return _line(cell, **answer) if late is None else _line(cell, late, seconds=wall, peak_mib=answer["peak_mib"])
 
@@ -773,12 +775,15 @@ class _Worker:
     def _ask(self, process: subprocess.Popen[bytes], cell: Cell) -> dict[str, Any] | None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
         spec = self.study.spec(cell)
-        said: dict[str, Any] = {"run": {name: getattr(spec, name) for name in _TOLD}, "score": self.study.scoring(cell)}
+        content: dict[str, Any] = {
+            "run": {name: getattr(spec, name) for name in _RUN_FIELDS},
+            "score": self.study.scoring(cell),
+        }
         table = b""
         if self._sent != cell.table:
             table = self.tables[cell.table]
-            said["schema"] = spec.schema.to_dict()
-        message = _json(said)
+            content["schema"] = spec.schema.to_dict()
+        message = _json(content)
         process.stdin.write(b"%d %d\n" % (len(message), len(table)) + message)
         process.stdin.write(table)
         process.stdin.flush()
@@ -816,7 +821,7 @@ class _Worker:
 
 
 _READY = b"ready\n"
-_TOLD = ("epsilon", "delta", "mechanism", "paper", "settings")
+_RUN_FIELDS = ("epsilon", "delta", "mechanism", "paper", "settings")
 
 
 def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -> None:
@@ -941,11 +946,11 @@ def serve() -> None:
     table = None
     while header := sys.stdin.buffer.readline():
         sizes = [int(size) for size in header.split()]
-        said = read_json(sys.stdin.buffer.read(sizes[0]))
+        content = read_json(sys.stdin.buffer.read(sizes[0]))
         if sizes[1]:
-            schema = Schema.from_dict(said["schema"])
+            schema = Schema.from_dict(content["schema"])
             table = _Loaded(pa.ipc.open_stream(sys.stdin.buffer.read(sizes[1])).read_all(), schema)
-        answers.write(_json(_run_cell(table, said)) + b"\n")
+        answers.write(_json(_run_cell(table, content)) + b"\n")
         answers.flush()
 
 
@@ -970,13 +975,13 @@ def _exit_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     """Run and score a cell; an error is its outcome, in words that hold nothing of the rows."""
     _reset_peak()
-    score, begun = said["score"], time.process_time()
+    score, begun = content["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
-        schema, frames = _make_rows(table, said["run"], seeds)
+        schema, frames = _make_rows(table, content["run"], seeds)
         made = [Rows.of(frame, schema, what="synthetic table") for frame in frames]
         real = table.real(schema)
     except Exception as error:

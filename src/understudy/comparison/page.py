@@ -328,7 +328,7 @@ def _ratio_tables(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tu
 
 
 def _failures(found: Comparison) -> list[tuple[str, str, str, str, int]]:
-    """Return the runs and scores that came to nothing: table, mechanism, epsilon, why, and how many."""
+    """Return the runs and scores that failed: table, mechanism, epsilon, why, and how many."""
     counted: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for line in found.results.to_pylist():
         if line["outcome"] != DONE and line["part"] == "":

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
+from understudy.errors import ManyRows, ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
 from understudy.model.protocol import MODELS, Model
@@ -30,6 +30,7 @@ from understudy.release.answer import (
 from understudy.release.archive import (
     check_page,
     check_parts,
+    explain_damage,
     measurement_from_dict,
     measurement_to_dict,
     pack,
@@ -463,18 +464,8 @@ class Release:
             raise ReleaseError(
                 f"{path} is a release of linked tables; open it with `understudy.release.linked.LinkedRelease.load`"
             )
-        return cls._load(path, manifest, arrays)
-
-    @classmethod
-    def _load(cls, path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
-        try:
+        with explain_damage(path):
             return cls.from_manifest(manifest, arrays)
-        except ReleaseError as error:
-            raise ReleaseError(f"{path}: {error}") from None
-        except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-            raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
-        except MemoryError:
-            raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
@@ -511,7 +502,8 @@ def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
     """
     manifest, arrays = read_archive(as_path("path", path))
     if "parts" not in manifest:
-        return Release._load(path, manifest, arrays)
+        with explain_damage(path):
+            return Release.from_manifest(manifest, arrays)
     from understudy.release.linked import LinkedRelease
 
     return LinkedRelease.load(path)

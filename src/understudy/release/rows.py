@@ -38,7 +38,7 @@ def check_size(rows: int, columns: int) -> None:
     """Refuse a number of rows that cannot fit in memory: under a tiny budget the noisy total may be enormous.
 
     Raises:
-        SettingError: if so many rows do not fit in memory.
+        SettingError: if the rows do not fit in memory.
     """
     import psutil
 
@@ -402,7 +402,7 @@ def find_members(
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
     * "even": any value of the merged group, all alike (step 8 of NIST-MST).
-    * "counts": in proportion to the noisy counts above 0, all alike where there are none (PrivSyn).
+    * "counts": in proportion to the noisy counts above 0, equal if there are none (PrivSyn).
 
     By default "other" where the column has such a value, else "spread": a number has none. Values that were merged
     because they are one group of the column's hierarchy are spread: the group is known, and refined here.

@@ -204,7 +204,7 @@ class Draft:
             unit: who is protected, `row` or COLUMN:K, where the draft was made without one.
 
         Raises:
-            SettingError: while nobody has said who is protected.
+            SettingError: if the draft does not state who is protected.
         """
         ours = dict(self.content["understudy"])
         if unit is not None:

@@ -38,7 +38,7 @@ def record_answers() -> Iterator[list[Any]]:
 
     def released(table: PrivateTable, answer: Any) -> Any:
         given = original(table, answer)
-        answers.append(copy(given))  # whoever gets a list of measurements may add to it
+        answers.append(copy(given))  # a mechanism may add to the list that it gets
         return given
 
     with patch.object(PrivateTable, "_new_answer", released):
@@ -159,7 +159,7 @@ def _read_ledger(path: Path) -> tuple[bytes, list[str]]:
                     row["body"] = {"host": body["host"]} if row["kind"] == "attempt" else body
                 payload = row.pop("payload", None)
                 if row.get("name") != "origin":
-                    said = {name: value for name, value in row.items() if name not in _CHANCE}
-                    lines.append(f"{table} {json.dumps(said, ensure_ascii=False, default=str)}".encode())
+                    kept = {name: value for name, value in row.items() if name not in _CHANCE}
+                    lines.append(f"{table} {json.dumps(kept, ensure_ascii=False, default=str)}".encode())
                     lines += [zlib.decompress(payload)] if payload else []
     return b"\n".join(lines), runs
