@@ -150,7 +150,7 @@ def _describe_made(column: Column) -> DescribedColumn:
 
 def _list_groups(release: Release, column: Coded) -> list[list[int]]:
     if column.name in release.recoding.columns:
-        return [[int(code) for code in group] for group in release.recoding.merged(column.name)]
+        return [[int(code) for code in group] for group in release.recoding.merged_codes(column.name)]
     return [[code] for code in range(column.size)]
 
 

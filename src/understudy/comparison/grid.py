@@ -202,7 +202,7 @@ class Study:
             own["workload"] = cell.workload
         return {"metrics": list(given.items()), "sets": self.sets, "seed": self.seed, "run": cell.run}
 
-    def shared(self) -> dict[str, Any]:
+    def common_facts(self) -> dict[str, Any]:
         """Return what all runs in a folder have in common, so that their scores can be compared."""
         content: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
         content |= {"metrics": self.metrics, "settings": self.settings}
@@ -564,7 +564,7 @@ class _Record:
                 self.started.add(Cell(*line["started"]))
             if "cell" in line:
                 self.scored[Cell(*line["cell"])] = line
-        for name, value in self.study.shared().items():
+        for name, value in self.study.common_facts().items():
             if self._shared.get(name, value) != value:
                 raise OutputError(
                     f"{self.path.parent} holds a comparison with another value of {name}; choose another folder"
@@ -605,7 +605,7 @@ class _Record:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         self._file = os.fdopen(os.open(self.path, flags, 0o666 if self.study.public else OWNER_ONLY), "a+b")
-        shared = self.study.shared()
+        shared = self.study.common_facts()
         if self._file.tell() and shared.items() <= self._shared.items():
             self._file.write(b"\n")  # ends a line that was cut
         else:

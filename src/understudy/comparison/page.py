@@ -174,7 +174,7 @@ def draw_scores(found: Comparison, metric: str, table: str) -> svg.Chart:
     cases = [] if scores is None else [case for case, _, _ in scores.values if case[0] == table]
     if scores is None or not cases:
         raise SettingError(f"no run has a score of {metric!r} on {table!r}")
-    return svg.Chart.alone(_curves(found, metric, scores, cases[0], keyed=True))
+    return svg.Chart.standalone(_curves(found, metric, scores, cases[0], keyed=True))
 
 
 def comparison_page(found: Comparison) -> str:

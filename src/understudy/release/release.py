@@ -155,7 +155,7 @@ class Release:
         axis = isinstance(drawn, AxisColumn) and drawn.ordinary > 12
         shown = bars[: drawn.ordinary] if axis else sorted(bars, key=lambda bar: -bar.share)[:_DRAWN_BARS]
         edges = drawn.axis_edges() if isinstance(drawn, AxisColumn) and axis else None
-        return Chart.alone(distribution(f"Distribution of {column}", shown, ordered=axis, edges=edges))
+        return Chart.standalone(distribution(f"Distribution of {column}", shown, ordered=axis, edges=edges))
 
     def __repr__(self) -> str:
         columns = len(self.schema.domain)
@@ -239,7 +239,7 @@ class Release:
         maker = RowMaker(self, where=where, rare=rare, text=text)
         if rows is not None and where is None:
             self._warn_many_rows(as_whole("rows", rows))
-        rows = maker.expected(self.default_rows) if rows is None else rows
+        rows = maker.expected_rows(self.default_rows) if rows is None else rows
         return maker, as_whole("rows", rows), None if seed is None else as_whole("seed", seed)
 
     def _warn_many_rows(self, rows: int) -> None:

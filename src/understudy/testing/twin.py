@@ -36,12 +36,12 @@ def record_answers() -> Iterator[list[Any]]:
     answers: list[Any] = []
     original: Any = PrivateTable._new_answer
 
-    def released(table: PrivateTable, answer: Any) -> Any:
+    def record(table: PrivateTable, answer: Any) -> Any:
         given = original(table, answer)
         answers.append(copy(given))  # a mechanism may add to the list that it gets
         return given
 
-    with patch.object(PrivateTable, "_new_answer", released):
+    with patch.object(PrivateTable, "_new_answer", record):
         yield answers
 
 
@@ -55,13 +55,13 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
     left = list(answers)
     original: Any = PrivateTable._new_answer
 
-    def released(table: PrivateTable, answer: Any) -> Any:
+    def replay(table: PrivateTable, answer: Any) -> Any:
         expect(left, "the gate was called more often on the second table than on the first")
         same = _question(left[0]) == _question(answer)
         expect(same, "the gate was asked something else on the second table than on the first")
         return original(table, copy(left.pop(0)))
 
-    with patch.object(PrivateTable, "_new_answer", released):
+    with patch.object(PrivateTable, "_new_answer", replay):
         yield
     expect(not left, "the gate was called less often on the second table than on the first")
 
