@@ -391,3 +391,13 @@ def test_a_decision_page_has_the_four_headings_and_fits_on_a_page(page: Path) ->
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Decision", "Why", "Rejected", "Consequences"]
     assert len(text.splitlines()) <= 80
+
+
+def test_the_glossary_has_at_most_forty_words_and_all_are_used():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([a-z ]+) \|", page.split("\n## Glossary\n")[1].split("\n## ")[0], re.MULTILINE)[1:]
+    assert words == sorted(words)
+    assert 30 <= len(words) <= 40
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    for word in words:
+        assert len(re.findall(rf"\b{word}", text, re.IGNORECASE)) > 5, word

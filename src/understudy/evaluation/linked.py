@@ -38,7 +38,7 @@ def evaluate_linked(
     """
     made = read_tables(find_tables(synthetic, schema), schema)
     both = [read_tables(find_tables(real, schema), schema), made]
-    codes = [{n: TableCodes(*one) for n, one in LinkedRows(some, schema).table_codes().items()} for some in both]
+    codes = [{n: TableCodes(*one) for n, one in LinkedRows(some, schema).coded().items()} for some in both]
     scores = check_integrity(made, schema) | score_tables(codes[0], codes[1], schema, queries=queries, seed=seed)
     return [_line(name, value) for name, value in scores.items()]
 

@@ -57,8 +57,8 @@ class LinkedMechanism:
         names = {one.name for one in fields(self.inner)}  # type: ignore[arg-type]
         if virtual.kind == "root" or "workload" not in names:
             return self.inner
-        linking = [*virtual.columns_of("first"), *virtual.columns_of("prev")]
-        text = f"conditional:{json.dumps([virtual.columns_of('own'), linking])}"
+        linking = [*virtual.named("first"), *virtual.named("prev")]
+        text = f"conditional:{json.dumps([virtual.named('own'), linking])}"
         return replace(self.inner, workload=text)  # type: ignore[type-var]
 
     def fit(

@@ -289,7 +289,7 @@ class _Drawing:
         virtual = self._schema.virtual_tables[f"{'first' if first else 'next'}({name})"]
         part, draws = self._release.parts[virtual.name], self._draws(virtual)
         known = {
-            column.name: part.recoding.apply(column.name, self._known_codes(column, virtual, rows))
+            column.name: part.recoding.apply(column.name, self._known(column, virtual, rows))
             for column in virtual.columns
             if column.role != "own"
         }
@@ -317,10 +317,10 @@ class _Drawing:
     def _draws(self, virtual: VirtualTable) -> ConditionalDraws:
         cache: dict[str, ConditionalDraws] = self.__dict__.setdefault("_conditional", {})
         if virtual.name not in cache:
-            cache[virtual.name] = ConditionalDraws(self._release.parts[virtual.name].model, virtual.columns_of("own"))
+            cache[virtual.name] = ConditionalDraws(self._release.parts[virtual.name].model, virtual.named("own"))
         return cache[virtual.name]
 
-    def _known_codes(self, column: VirtualColumn, virtual: VirtualTable, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def _known(self, column: VirtualColumn, virtual: VirtualTable, rows: NDArray[np.int64]) -> NDArray[Any]:
         place, current = rows, virtual.table
         if column.role == "first":
             place = rows - self._tables[current].numbers[rows]

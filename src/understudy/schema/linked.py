@@ -119,7 +119,7 @@ class VirtualTable:
     columns: tuple[VirtualColumn, ...]
     schema: Schema
 
-    def columns_of(self, *roles: Role) -> list[str]:
+    def named(self, *roles: Role) -> list[str]:
         """The names of the columns with these roles."""
         return [column.name for column in self.columns if column.role in roles]
 
