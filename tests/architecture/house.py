@@ -89,6 +89,11 @@ def read_module(name: str, path: Path, known: set[str]) -> Module:
     return Module(name, text.count("\n"), lengths, frozenset(ours & known - {name}))
 
 
+def is_listed(name: str, importer: str) -> bool:
+    """Whether one module lists all modules of its kind: mechanisms, metrics, commands, the content of a package."""
+    return importer in ("mechanism.registry", "metric.registry", "cli.commands", name.rpartition(".")[0])
+
+
 def count_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The lines of a function's code, without its signature and docstring."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
@@ -128,9 +133,11 @@ def main() -> int:
     """Print everything; 1 where packages import each other in a circle."""
     modules = read_package()
     importers = {m.name: [other.name for other in modules if m.name in other.imports] for m in modules}
-    single = sorted(f"{name} <- {found[0]}" for name, found in importers.items() if len(found) == 1)
+    alone = sorted((name, found[0]) for name, found in importers.items() if len(found) == 1)
+    single = [f"{name} <- {importer}" for name, importer in alone if not is_listed(name, importer)]
     print(f"{len(modules)} files and the facade, {sum(module.lines for module in modules):,} lines")
-    print(f"\n{len(single)} modules with a single importer:", *single, sep="\n  ")
+    print(f"\n{len(alone)} modules with a single importer, {len(alone) - len(single)} of them in a list of their kind:")
+    print(*(f"  {line}" for line in single), sep="\n")
     arrows = package_arrows(modules)
     print(f"\n{len(arrows)} packages and single modules, and what they import:")
     for name, found in sorted(arrows.items()):

@@ -8,18 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from statistics import NormalDist, fmean, median, variance
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from understudy import svg
 from understudy.arguments import html_table
-from understudy.comparison.grid import DONE, Comparison, parse_mechanism
+from understudy.comparison.study import DONE, parse_mechanism
 from understudy.errors import SettingError
 from understudy.mechanism.registry import mechanism_classes
 from understudy.metric.base import Metric
 from understudy.metric.registry import get_metric
 from understudy.report.page import load_template
+
+if TYPE_CHECKING:
+    from understudy.comparison.grid import Comparison
 
 Case = tuple[str, str]
 """A table and a workload."""

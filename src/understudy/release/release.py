@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
     from understudy.release.inference.gap import Gaps
-    from understudy.release.linked import LinkedRelease
     from understudy.release.rows import RowMaker
     from understudy.svg import Chart
 
@@ -492,21 +491,6 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
-
-
-def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
-    """Read the release of a single table or of linked tables.
-
-    Raises:
-        ReleaseError: if it is missing, damaged, altered, or of a newer format.
-    """
-    manifest, arrays = read_archive(as_path("path", path))
-    if "parts" not in manifest:
-        with explain_damage(path):
-            return Release.from_manifest(manifest, arrays)
-    from understudy.release.linked import LinkedRelease
-
-    return LinkedRelease.load(path)
 
 
 def summarize(release: Release) -> dict[str, Any]:
