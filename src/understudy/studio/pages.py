@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
-import yaml
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
@@ -33,13 +32,14 @@ from understudy.schema.review import decide, drop_dependents, is_draft
 from understudy.source.draft import draft_names, set_unit
 from understudy.source.place import table_name
 from understudy.studio.app import Form, Page, Visit
-from understudy.studio.columns import AXES, KINDS, from_form, list_columns, to_form, view_column
+from understudy.studio.columns import AXES, KINDS, from_form, list_columns, repeat_form, to_form, view_column
+from understudy.studio.conditions import condition_form, find_column
 from understudy.studio.guard import Session
 from understudy.studio.jobs import read_job
 from understudy.studio.project import Missing, Project
+from understudy.studio.rules import RULES, describe_rule, rule_from_form
 from understudy.studio.tables import check_place, first_file, read_format
 from understudy.studio.uploads import ENDINGS, clean_name, dataset_of, receive_table
-from understudy.yaml_json import read_yaml
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The steps of the slider."""
@@ -210,27 +210,11 @@ def show_columns(visit: Visit) -> Response:
         **shown,
         unit=unit,
         names=names,
-        rules=[_describe_rule(rule) for rule in rules],
+        rules=[describe_rule(rule) for rule in rules],
+        rule_kinds=RULES,
+        kind="order",
         total=len(names),
     )
-
-
-def _describe_rule(rule: Mapping[str, Any]) -> str:
-    """A rule in words."""
-    if "order" in rule:
-        return f"{' ≤ '.join(rule['order'])}, in every row"
-    if "impossible" in rule:
-        parts = [f"{name} is {_describe_condition(condition)}" for name, condition in rule["impossible"].items()]
-        return f"Never at once: {'; '.join(parts)}"
-    given = rule.get("from", "")
-    return f"{', '.join(given) if isinstance(given, list) else given} determines {rule.get('determines')}"
-
-
-def _describe_condition(condition: Any) -> str:
-    if isinstance(condition, Mapping):
-        words = {"minimum": "at least", "maximum": "at most"}
-        return " and ".join(f"{words.get(key, key)} {value}" for key, value in condition.items())
-    return " or ".join(map(str, condition)) if isinstance(condition, list) else str(condition)
 
 
 def _field(visit: Visit, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -250,35 +234,34 @@ def _content(project: Project) -> dict[str, Any]:
 def show_column(visit: Visit) -> Response:
     """The form of one column."""
     project = visit.project()
-    place, field = _field(visit, _content(project))
-    return _column_page(visit, project, place, field, to_form(field), "")
+    content = _content(project)
+    place, field = _field(visit, content)
+    return _column_page(visit, project, place, content, to_form(field))
 
 
 def _column_page(
-    visit: Visit, project: Project, place: int, field: Mapping[str, Any], form: Mapping[str, Any], wrong: str
+    visit: Visit, project: Project, place: int, content: Mapping[str, Any], form: Mapping[str, Any], wrong: str = ""
 ) -> Response:
-    view = view_column(field, place, project.notes)
-    template = "column_form.html" if visit.partial else "column.html"
-    kinds = {kind: words for kind, words in KINDS.items() if kind != "difference" or form["kind"] == "difference"}
-    status = 400 if wrong else 200
+    """The form of a column as it is, or as it was sent."""
     return visit.page(
-        template,
-        status,
+        "column_form.html" if visit.partial else "column.html",
+        400 if wrong else 200,
         project=project,
-        view=view,
+        view=view_column(content["fields"][place], place, project.notes),
         form=form,
-        kinds=kinds,
-        axes=AXES,
-        wrong=wrong,
+        kinds=KINDS,
+        names=[field["name"] for field in content["fields"]],
         axis=form["kind"] in AXES,
+        wrong=wrong,
     )
 
 
 def change_kind(visit: Visit) -> Response:
-    """The same form for another kind."""
+    """The same form for another kind, with one more grouping of values, or with one less."""
     project = visit.project()
-    place, field = _field(visit, _content(project))
-    return _column_page(visit, project, place, field, to_form(field) | dict(visit.form), "")
+    content = _content(project)
+    place, field = _field(visit, content)
+    return _column_page(visit, project, place, content, repeat_form(field, visit.form))
 
 
 def check_column(visit: Visit) -> Response:
@@ -316,7 +299,7 @@ def save_column(visit: Visit) -> Response:
         try:
             changed = _replace_field(content, place, from_form(field, visit.form))
         except SchemaError as error:
-            return _column_page(visit, project, place, field, to_form(field) | dict(visit.form), str(error))
+            return _column_page(visit, project, place, content, repeat_form(field, visit.form), str(error))
         project.write_content(changed)
         edit.touch()
     if not visit.partial:
@@ -337,26 +320,50 @@ def change_rules(visit: Visit) -> Response:
             number = int(visit.form.number("remove", "rule") or 0)
             rules = [rule for place, rule in enumerate(rules) if place != number]
         else:
-            rules.append(_new_rule(visit.form))
-        ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
-        changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
-        from_dict(changed, unit="row")
-        project.write_content(changed)
+            rules.append(rule_from_form(project.schema(), visit.form))
+        project.write_content(_replace_rules(content, rules))
         edit.touch()
     return visit.go(f"/p/{project.id}/columns#rules")
 
 
-def _new_rule(form: Form) -> Any:
-    """The rule that a form describes: two columns in order, one that determines another, or YAML."""
-    first, second, text = form.get("first", ""), form.get("second", ""), form.get("rule", "").strip()
-    if text:
-        try:
-            return read_yaml(text)
-        except yaml.YAMLError:
-            raise SchemaError("the rule cannot be read; check colons and brackets") from None
-    if not first or not second or first == second:
-        raise SchemaError("a rule is about two different columns; choose both")
-    return {"from": [first], "determines": second} if form.get("kind") == "determines" else {"order": [first, second]}
+def _replace_rules(content: dict[str, Any], rules: list[Any]) -> dict[str, Any]:
+    """Return the content with other rules.
+
+    Raises:
+        SchemaError: if they contradict the columns or each other.
+    """
+    ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
+    changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
+    from_dict(changed, unit="row")
+    return changed
+
+
+def show_rule_fields(visit: Visit) -> Response:
+    """The fields of a rule of another kind."""
+    names = [column.name for column in visit.project().schema().coded]
+    return visit.page("rule_fields.html", project=visit.project(), names=names, kind=visit.form.get("kind", "order"))
+
+
+def show_rule_condition(visit: Visit) -> Response:
+    """The form of one condition of a rule."""
+    project = visit.project()
+    if not (name := visit.form.get("column", "")):
+        return Response("", media_type="text/html")
+    return visit.page("condition.html", project=project, **condition_form(find_column(project.schema(), name)))
+
+
+def check_rule(visit: Visit) -> Response:
+    """Check a rule at once, without adding it; nothing is said while it is not complete."""
+    project = visit.project()
+    content = _content(project)
+    try:
+        rule = rule_from_form(project.schema(), visit.form)
+        _replace_rules(content, [*content["understudy"].get("rules", []), rule])
+    except SettingError:
+        return Response("", media_type="text/html")
+    except SchemaError as error:
+        return visit.page("check.html", words=str(error), good=False)
+    return visit.page("check.html", words=f"This fits: {describe_rule(rule)}.", good=True)
 
 
 def accept_columns(visit: Visit) -> Response:
@@ -741,6 +748,9 @@ PAGES = (
     Page("GET", "/p/{project}/columns", show_columns, quick=True),
     Page("POST", "/p/{project}/columns", accept_columns),
     Page("POST", "/p/{project}/rules", change_rules),
+    Page("POST", "/p/{project}/rules/check", check_rule),
+    Page("GET", "/p/{project}/rules/fields", show_rule_fields, quick=True),
+    Page("GET", "/p/{project}/rules/condition", show_rule_condition, quick=True),
     Page("GET", "/p/{project}/columns/{place:int}", show_column, quick=True),
     Page("POST", "/p/{project}/columns/{place:int}", save_column),
     Page("POST", "/p/{project}/columns/{place:int}/kind", change_kind),
