@@ -14,7 +14,7 @@ import pytest
 
 import understudy as us
 
-from .house import find_circles, package_arrows, read_package
+from .house import find_circles, module_arrows, package_arrows, read_package
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "understudy"
@@ -219,9 +219,11 @@ def test_every_file_has_a_docstring(path):
 # -- imports --
 
 
-def test_no_packages_import_each_other_in_a_circle_not_even_inside_functions():
+def test_no_packages_or_modules_import_each_other_in_a_circle_not_even_inside_functions():
     assert find_circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
-    assert find_circles(package_arrows(read_package())) == []
+    modules = read_package()
+    assert find_circles(package_arrows(modules)) == []
+    assert find_circles(module_arrows(modules)) == []
 
 
 def test_circles_are_looked_for_in_the_imports_that_run(tmp_path):

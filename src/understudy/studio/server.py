@@ -85,9 +85,8 @@ def serve(
         if browser and address is not None:
             webbrowser.open(address)
         try:
-            make_server(make_app(studio, own_hosts(host, port, names, local=local), (*PAGES, *RESULTS))).run(
-                sockets=[listener]
-            )
+            app = make_app(studio, own_hosts(host, port, names, local=local), (*PAGES, *RESULTS))
+            make_server(app).run(sockets=[listener])
         except KeyboardInterrupt:
             pass
         finally:
