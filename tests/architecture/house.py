@@ -1,7 +1,7 @@
 """Print the size and the structure of the package: `make house`.
 
-The numbers are facts, not targets. The exit code is 1 where packages or modules import each other in a circle; imports inside
-functions count, imports for type checkers alone do not.
+The numbers are facts, not targets. The exit code is 1 where packages or modules import each other in a circle; imports
+inside functions count, imports for type checkers alone do not.
 """
 
 from __future__ import annotations
