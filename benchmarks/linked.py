@@ -26,11 +26,17 @@ from understudy.schema.linked import LinkedSchema
 from understudy.source.linked import LinkedRows
 
 OUT = Path(__file__).parent / "linked.csv"
+CLOSED = {"on_unknown": "drop_row"}  # the declared values are all there are: no code for unknown ones
 
 
 def whole(name: str, low: int, high: int, bins: int) -> dict[str, Any]:
     limits = {"minimum": low, "maximum": high}
-    return {"name": name, "type": "integer", "constraints": limits | {"required": True}, "understudy": {"bins": bins}}
+    return {
+        "name": name,
+        "type": "integer",
+        "constraints": limits | {"required": True},
+        "understudy": {"bins": bins} | CLOSED,
+    }
 
 
 def number(name: str, low: float, high: float, bins: int) -> dict[str, Any]:
@@ -38,7 +44,7 @@ def number(name: str, low: float, high: float, bins: int) -> dict[str, Any]:
 
 
 def words(name: str, values: list[Any], kind: str = "string") -> dict[str, Any]:
-    return {"name": name, "type": kind, "categories": values, "constraints": {"required": True}}
+    return {"name": name, "type": kind, "categories": values, "constraints": {"required": True}, "understudy": CLOSED}
 
 
 def package(tables: dict[str, Any], root: str) -> LinkedSchema:

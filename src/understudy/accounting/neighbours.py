@@ -85,7 +85,7 @@ class Neighbours:
         return self.max_rows
 
     def query_l2_squared(self, column_squared: int, *, negative: bool, single: bool = False) -> int:
-        """The square of the L2 sensitivity of whole-number queries on a marginal.
+        """Return the square of the L2 sensitivity of whole-number queries on a marginal.
 
         Args:
             column_squared: the largest sum of squares of a column of the query matrix.
@@ -97,11 +97,11 @@ class Neighbours:
         return self.max_rows**2 * column_squared * ((4 if negative else 2) if self.replace_one else 1)
 
     def query_l1(self, column_sum: int, *, negative: bool = True, single: bool = False) -> int:
-        """The L1 sensitivity of queries whose largest absolute column sum is `column_sum`; see `query_l2_squared`."""
+        """Return the L1 sensitivity of queries with this largest absolute column sum; see `query_l2_squared`."""
         return (self.cell if single and not negative else self.marginal_l1) * column_sum
 
     def score(self, max_weight: Fraction) -> Fraction:
-        """The sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""
+        """Return the sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""
         return self.marginal_l1 * max_weight
 
     @property

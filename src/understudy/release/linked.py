@@ -8,7 +8,7 @@ sibling. References, unique keys, numbers of children and the order of siblings 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
 from understudy.errors import ReleaseError, SettingError, UnderstudyError
+from understudy.model.conditional import ConditionalDraws
 from understudy.model.fit import Fit
-from understudy.model.given import ConditionalDraws
 from understudy.release.answer import Answer, parse_query
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.release import Release
@@ -335,9 +335,8 @@ class _Drawing:
         while current != column.table:
             place = self._tables[current].parents[place]
             current = self._schema.links[current].parent
-        if column.part == "#":
-            size = virtual.schema.domain[column.name]
-            return np.minimum(self._tables[current].numbers[place], size - 1)
+        if column.part == "#" and column.groups is not None:
+            return column.groups[np.minimum(self._tables[current].numbers[place], len(column.groups) - 1)]
         codes = self._tables[current].codes[column.part][place]
         return codes if column.groups is None else column.groups[codes]
 
@@ -449,6 +448,7 @@ def _write_keys(
             owners[name] = moved[name] = np.arange(count)
         else:
             parents = moved[link.parent][rows.parents]
+            table = _sort_within_siblings(one, link, table, rows)
             place = np.lexsort((rows.numbers, *reversed(_sort_values(one, link, table)), parents))
             table, parents = table.take(pa.array(place)), parents[place]
             moved[name] = np.empty(count, np.int64)
@@ -468,6 +468,22 @@ def _write_keys(
             table = _set(table, key, column.make(count))
         made[name] = table
     return made
+
+
+def _sort_within_siblings(schema: Schema, link: Any, table: Any, rows: DrawnRows) -> Any:
+    """Give the values of the first order column to siblings in their order.
+
+    Codes are in order already, so that a value only moves between siblings with the same code: which of them comes
+    first was drawn, and sorting whole rows by values that are drawn within a bin would undo it.
+    """
+    if not link.order:
+        return table
+    values = _sort_values(schema, replace(link, order=link.order[:1], descending=link.descending[:1]), table)
+    by_value = np.lexsort((*reversed(values), rows.parents))
+    by_number = np.lexsort((rows.numbers, rows.parents))
+    place = np.empty(len(by_value), np.int64)
+    place[by_number] = by_value
+    return _set(table, link.order[0], table[link.order[0]].take(pa.array(place)))
 
 
 def _sort_values(schema: Schema, link: Any, table: Any) -> list[NDArray[Any]]:

@@ -17,8 +17,7 @@ from understudy.arguments import as_path, as_whole, html_table
 from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 from understudy.quality import Quality
 from understudy.release.answer import (
     Answer,
@@ -377,7 +376,8 @@ class Release:
                 also by group (`mean(age) | sex`); `corr(age, hours)`; or `chisq(sex, income)`.
             family: "gaussian" for least squares, "binomial" for logistic regression; by default binomial where the
                 response has two values.
-            target: "table", the rows of the true table; or "population", if they are an independent sample of it.
+            target: "table", the rows of the true table; or "population", if they are an independent sample of it. The
+                sampling error then allows for pairs having been measured because they look related in the rows.
             confidence: the probability with which each interval holds.
             where: conditions that the rows satisfy, written as in `answer`.
             assume: the strongest correlation that the model may have missed between columns that were not measured

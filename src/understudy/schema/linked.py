@@ -35,6 +35,7 @@ from understudy.schema.categorical import Categorical
 from understudy.schema.column import Coded, Column, Identifier
 from understudy.schema.file import OURS, FieldError, format_field, parse_content, parse_field, read_schema_text
 from understudy.schema.numeric import Numeric
+from understudy.schema.rules import Order
 from understudy.schema.schema import PrivacyUnit, Schema
 from understudy.yaml_json import dump_text
 
@@ -87,7 +88,8 @@ class VirtualColumn:
         table: the table it comes from.
         part: its name among that table's coded columns, `#child` for a number of children, `#` for a sibling number.
         role: "own" (Y), "context" (X), or a column of the "first" or the previous ("prev") sibling.
-        groups: the code of each code of the part, if codes are merged.
+        groups: the code of each code of the part, if codes are merged; of a sibling number, from 0, the code of each
+            number, and the last one for all others.
         gap: whether the code is the distance to the previous sibling instead.
     """
 
@@ -246,16 +248,19 @@ class LinkedSchema:
         for column in self._own(table):
             yield replace(column, role="context")
         if table != self.root and self.links[table].max_children > 1:
-            yield VirtualColumn(f"{table}.#", table, "#", "context")
+            yield self._number(table, np.arange(_NUMBERS))
 
     def _siblings(self, table: str) -> Iterator[VirtualColumn]:
         if self.links[table].max_children > 2:
-            yield VirtualColumn(f"{table}.#", table, "#", "context")
+            yield self._number(table, np.maximum(np.arange(_NUMBERS) - 1, 0))  # `next` has no first child
         roles: tuple[Role, ...] = ("first", "prev")
         for role in roles if self.links[table].max_children > 2 else roles[1:]:
             for part, size in self.own_parts(table).items():
                 groups = self._sibling_groups(table, part, size, exact=role == "prev")
                 yield VirtualColumn(f"{role}.{_join(table, part)}", table, part, role, groups)
+
+    def _number(self, table: str, groups: NDArray[np.int64]) -> VirtualColumn:
+        return VirtualColumn(f"{table}.#", table, "#", "context", groups[: self.links[table].max_children])
 
     def gap_part(self, table: str) -> str | None:
         """The order column whose code is a gap since the previous sibling in `next`; None if it is not coded so."""
@@ -278,7 +283,7 @@ class LinkedSchema:
         if part.startswith("#"):
             return np.minimum(np.arange(size), _SIBLING_CODES - 1)
         link, schema = self.links[table], self.tables[table]
-        if exact and link.order and part == link.order[0] and size <= _ORDER_CODES + 2:
+        if exact and link.order and part == link.order[0] and self._keeps_codes(table):
             return None
         column = next(one for one in schema.coded if part in one.parts)
         for level in column.generalisations.values() if column.name == part and column.levels else ():
@@ -302,23 +307,42 @@ class LinkedSchema:
         for column in columns:
             declared = self._column(column)
             made.setdefault(declared.name, declared)
-        schema = Schema(tuple(made.values()), unit, self.rows, title=f"{name} of {self.title or self.root}")
+        title, rules = f"{name} of {self.title or self.root}", self._order_rules(table) if kind == "next" else ()
+        schema = Schema(tuple(made.values()), unit, self.rows, rules=rules, title=title)
         return VirtualTable(name, kind, table, tuple(columns), schema)
+
+    def _order_rules(self, table: str) -> tuple[Order, ...]:
+        """The rule of `next` that a row follows its previous sibling in the first order column."""
+        link = self.links[table]
+        if not self._keeps_codes(table):
+            return ()
+        names = [f"prev.{_join(table, link.order[0])}", _join(table, link.order[0])]
+        return (Order(order=tuple(reversed(names) if link.descending[0] else names), strict=link.strict),)
+
+    def _keeps_codes(self, table: str) -> bool:
+        """Whether the first order column of the previous sibling is coded like the column itself, and has an order."""
+        link = self.links[table]
+        if not link.order or self.gap_part(table) is not None:
+            return False
+        column = next(one for one in self.tables[table].coded if one.name == link.order[0])
+        return _ordinary(column) > 0 and len(column.parts) == 1 and column.size <= _ORDER_CODES + 2
 
     def _column(self, column: VirtualColumn) -> Column:
         if column.gap:
             return _code_column(column.name, len(gap_codes(self.own_parts(column.table)[column.part])))
-        if column.part == "#":
-            return _code_column(column.name, min(_NUMBERS, self.links[column.table].max_children), axis=True)
+        if column.part == "#" and column.groups is not None:
+            return _code_column(column.name, int(column.groups.max()) + 1, axis=True)
         if column.part.startswith("#"):
             size = self.own_parts(column.table)[column.part]
             size = size if column.groups is None else int(column.groups.max()) + 1
             return _code_column(column.name, size, axis=True)
-        if column.role in ("first", "prev"):
+        link = self.links.get(column.table)
+        tied = link is not None and link.order and column.part == link.order[0] and self._keeps_codes(column.table)
+        if column.role in ("first", "prev") and not (tied and column.role == "prev"):
             size = self.own_parts(column.table)[column.part]
             return _code_column(column.name, size if column.groups is None else int(column.groups.max()) + 1)
         source = next(one for one in self.tables[column.table].coded if column.part in one.parts)
-        return parse_field(format_field(source) | {"name": _join(column.table, source.name)}, 0)
+        return parse_field(format_field(source) | {"name": column.name.removesuffix(column.part) + source.name}, 0)
 
     # -- files -------------------------------------------------------------------------------------------------------
 

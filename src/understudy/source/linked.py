@@ -237,8 +237,8 @@ class LinkedRows:
             place = self._rows[current].parents[place]
             current = self._schema.links[current].parent
         rows, size = self._rows[current], virtual.schema.domain[column.name]
-        if column.part == "#":
-            codes: Array = np.minimum(rows.numbers[place], size - 1)
+        if column.part == "#" and column.groups is not None:
+            codes: Array = column.groups[np.minimum(rows.numbers[place], len(column.groups) - 1)]
         elif column.gap:
             declared = self._schema.tables[current].column(column.part)
             assert isinstance(declared, AxisColumn)  # noqa: S101 - only these have gaps

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from understudy.domain import Domain
+from understudy.domain import Domain, Forbidden
 from understudy.errors import SettingError
 from understudy.gate import Selection
-from understudy.mechanism.aim import AIM, Choice, RoundLog, ablations
+from understudy.mechanism.aim import AIM, Choice, RoundLog, _possible_cells, ablations
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
 from understudy.model.junction_tree import cliques_within
@@ -200,3 +200,10 @@ def test_gaussian_falls_back_to_gradual_updates_where_the_tree_is_too_large():
     assert _fit(1.0, Gaussian(max_mib=1e-5))[0].model.kind != _fit(1.0, Gaussian())[0].model.kind
     with pytest.raises(SettingError, match="gaussian"):
         Gaussian(max_mib=0.0)
+
+
+def test_cells_that_rules_forbid_cost_no_noise() -> None:
+    below = Forbidden(("a", "b"), lambda: np.tril(np.ones((4, 4), np.bool_), -1))
+    domain = Domain({"a": 4, "b": 4, "c": 3}, [below])
+    found = _possible_cells(domain, [("a",), ("a", "b"), ("b", "c"), ("a", "b", "c")])
+    assert found == {("a",): 4, ("a", "b"): 10, ("b", "c"): 12, ("a", "b", "c"): 30}

@@ -15,10 +15,10 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
-from understudy.model.given import ConditionalDraws
+from understudy.model.conditional import ConditionalDraws
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release
-from understudy.release.linked import LinkedRelease, _draw_within
+from understudy.release.linked import DrawnRows, LinkedRelease, _draw_within, _write_keys
 from understudy.release.release import open_release
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
@@ -30,7 +30,7 @@ def make(schema: LinkedSchema, tables: dict[str, Any], *, rho: float = 1.0, inne
     base = PrivateTable(rows.source(schema.virtual_tables[schema.root]), budget)
 
     def view(virtual: VirtualTable) -> PrivateTable:
-        return base.over(rows.source(virtual), table=virtual.name)
+        return base.with_source(rows.source(virtual), table=virtual.name)
 
     fits = LinkedMechanism(make_mechanism(inner)).fit(view, schema, rho=base.remaining)
     receipt = Receipt(budget, tuple(base.account.charges), base.neighbours)
@@ -128,6 +128,25 @@ def test_dates_with_gaps_never_go_back() -> None:
     gaps = made.groupby("patient_id").number.diff().dropna()
     assert (gaps >= 0).all()
     assert 20 < gaps.mean() < 120  # the true mean gap is about 90 days
+
+
+def test_siblings_keep_their_drawn_order_within_a_bin() -> None:
+    """Values of one bin are sorted, not rows: which sibling comes first was drawn."""
+    package = clinic_package(visits=2)
+    package["resources"][1]["schema"]["fields"][2]["constraints"]["maximum"] = 599  # bins of a hundred days
+    schema = LinkedSchema.from_dict(package)
+    many = np.arange(200)
+    drawn = {
+        "patients": DrawnRows({"sex": many % 2, "age": many % 4}, many, np.zeros(200, np.int64)),
+        "visits": DrawnRows(
+            {"day": np.full(400, 3), "ward": np.tile([0, 1], 200)}, many.repeat(2), np.tile([0, 1], 200)
+        ),
+        "diagnoses": DrawnRows({"rank": many[:0], "code": many[:0]}, many[:0], many[:0]),
+    }
+    visits = _write_keys(schema, drawn, np.random.default_rng(0), as_written=False)["visits"].to_pandas()
+    assert (visits.groupby("patient_id").day.diff().dropna() >= 0).all()
+    assert visits.ward.tolist() == ["A", "B"] * 200
+    assert visits.day.between(300, 399).all()
 
 
 def test_a_strict_order_leaves_room_for_all_children() -> None:

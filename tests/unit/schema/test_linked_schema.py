@@ -152,3 +152,28 @@ def test_unique_keys_are_an_assumption_that_is_named() -> None:
     assert "'visit_id' in 'visits' are unique" in schema.assumptions[0]
     assert not clinic_schema().assumptions
     assert LinkedSchema.from_dict(schema.to_dict()).to_dict() == schema.to_dict()
+
+
+@pytest.mark.parametrize(("order", "strict", "allowed"), [("day", False, 21), ("-day", False, 21), ("day", True, 15)])
+def test_the_order_of_siblings_is_a_rule_of_next(order: str, strict: bool, allowed: int) -> None:
+    package = clinic_package()
+    package["resources"][1]["schema"]["foreignKeys"][0]["understudy"] |= {"order": [order], "strict": strict}
+    domain = LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema.domain
+    mask = domain.forbidden["prev.visits.day", "visits.day"][:6, :6]  # six days; other codes have no order
+    assert (~mask).sum() == allowed
+    after = ~mask if order == "day" else ~mask.T
+    assert after[0, 5]
+    assert not after[5, 0]
+
+
+def test_only_orders_with_an_axis_are_rules() -> None:
+    package = clinic_package()
+    package["resources"][1]["schema"]["foreignKeys"][0]["understudy"]["order"] = ["ward"]
+    assert not LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema.rules
+    assert not clinic_schema(order="").virtual_tables["next(visits)"].schema.rules
+
+
+def test_sibling_numbers_begin_with_the_second_in_next() -> None:
+    schema = clinic_schema(visits=6)
+    assert schema.virtual_tables["next(visits)"].schema.domain["visits.#"] == 3  # 2, 3, and 4 or more
+    assert schema.virtual_tables["first(diagnoses)"].schema.domain["visits.#"] == 4
