@@ -106,11 +106,13 @@ def test_a_resumed_run_asks_the_same_questions_and_ends_with_the_same_model(kind
     table = PrivateTable(CodedSource(SIZES, rows()), budget, recorder=Recorder(ledger, handle))
     with pytest.raises(KeyboardInterrupt):
         mechanism.fit(table, rho=5.0, progress=stop_after(2))
-    answered = len(ledger.take(handle.run).answers)
-    table = PrivateTable(CodedSource(SIZES, rows()), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    answered = len(ledger.continue_run(handle.run).answers)
+    table = PrivateTable(CodedSource(SIZES, rows()), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     first = mechanism.fit(table, rho=5.0)
-    assert len(ledger.take(handle.run).answers) > answered
-    sealed = PrivateTable(SealedSource(SIZES, rows()), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    assert len(ledger.continue_run(handle.run).answers) > answered
+    sealed = PrivateTable(
+        SealedSource(SIZES, rows()), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run))
+    )
     again = mechanism.fit(sealed, rho=5.0)
     assert np.array_equal(again.model.shares, first.model.shares)
     assert [m.values.tolist() for m in again.measurements] == [m.values.tolist() for m in first.measurements]
