@@ -280,7 +280,7 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     schema = schema if schema.rows is None else replace(schema, rows=table.num_rows)
     mechanism = make_mechanism(release.mechanism, **dict(release.settings)).prepare(schema)
     budget, source = receipt.budget, open_source(table, schema)
-    asked = ("measure", "select", "dependence", "distances", "gradient")
+    asked = ("measure", "select", "cells", "dependence", "distances", "gradient")
     aside = budget.cost(c for c in receipt.charges if c.what not in asked)
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
