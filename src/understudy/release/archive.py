@@ -371,7 +371,17 @@ class _Neighbours(_Part):
 
 class _Charge(_Part):
     what: Literal[
-        "measure", "select", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
+        "measure",
+        "select",
+        "cells",
+        "dependence",
+        "distances",
+        "gradient",
+        "type",
+        "bounds",
+        "bins",
+        "values",
+        "quality",
     ]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
@@ -493,7 +503,7 @@ def check_page(page: Mapping[str, Any]) -> None:
     """
     checked = _Page.model_validate(dict(page))
     for charge in checked.receipt.charges:
-        if charge.what not in ("select", "dependence", "distances", "quality") and not (
+        if charge.what not in ("select", "cells", "dependence", "distances", "quality") and not (
             charge.about and charge.about[0]
         ):
             raise ValueError("a charge for no column")

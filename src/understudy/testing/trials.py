@@ -18,7 +18,7 @@ from understudy.accounting.calibrate import certified_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
-from understudy.measurement import KroneckerQuery
+from understudy.measurement import Cell, KroneckerQuery
 from understudy.mechanism.independent import Independent
 from understudy.source import Source
 from understudy.testing.audit import Trial
@@ -80,6 +80,22 @@ def selection_trial(*, pure: bool) -> Trial:
 
     claim, delta = (2.0, 0.0) if pure else (epsilon_of(0.5, DELTA), DELTA)
     return _trial(event, *_with_unit({"a": 2, "b": 2}), claim, delta)
+
+
+def cells_trial(*, pure: bool) -> Trial:
+    """Two cells, units of three rows: the unit raises one distance by 3 and lowers the other by 3, from a gap of 6."""
+    columns: list[Clique] = [("a",), ("b",)]
+    against: dict[Clique, NDArray[np.float64]] = {("a",): np.array([0.0, 0.0]), ("b",): np.array([0.0, 6.0])}
+    budget = Budget.of(epsilon=2.0, delta=0) if pure else Budget.of(rho=0.5)
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, budget)
+        used = [Cell(column, 0) for column in columns]
+        found = table.select_cells(columns, against=against, count=1, rho=float(budget.capacity), used=used)
+        return found == [Cell(("a",), 1)]
+
+    claim, delta = (2.0, 0.0) if pure else (epsilon_of(0.5, DELTA), DELTA)
+    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
 
 
 def dependent_selection_trial() -> Trial:
