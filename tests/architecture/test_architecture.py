@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -294,6 +295,20 @@ def test_a_release_is_opened_with_a_fraction_of_the_code(mechanism, tmp_path):
         assert loaded.isdisjoint({*unneeded, "sqlalchemy", "rich", "duckdb"})
         private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
         assert loaded.isdisjoint(f"understudy.{name}" for name in private)
+
+
+def test_benchmarks_and_examples_import_what_exists():
+    """They take minutes to run, so most are not run here: a name that moved would be noticed late."""
+    found = 0
+    for path in [*sorted((ROOT / "benchmarks").glob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "understudy":
+                module = importlib.import_module(node.module or "")
+                for alias in node.names:
+                    found += 1
+                    known = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    assert known, f"{path.name}: {node.module}.{alias.name}"
+    assert found > 50
 
 
 # -- pages that cannot be wrong --
