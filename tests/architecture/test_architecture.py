@@ -418,3 +418,16 @@ def test_the_glossary_has_at_most_forty_words_and_all_are_used():
     text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
     for word in words:
         assert len(re.findall(rf"\b{word}", text, re.IGNORECASE)) > 5, word
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=names)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)`", page.read_text(encoding="utf-8")):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_architecture_page_describes_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n## Packages\n")[1]
+    for folder in SOURCE.iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in page, folder.name
