@@ -185,7 +185,7 @@ _MOST_FACTORS = 32  # axes of an array
 
 def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
     """Return the largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
-    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # so many rows have a sum of 64 bits
+    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # this many rows have a sum of 64 bits
     parts = [(np.abs(matrix[i : i + step]) ** power).sum(axis=0) for i in range(0, len(matrix), step)]
     return max(map(sum, zip(*(part.tolist() for part in parts), strict=True)))
 

@@ -178,15 +178,15 @@ def replacing_planned_as_adding(patch):
 
 def spread_forgotten(patch):
     """The sigmas are calibrated for their weights, and then all get the common one."""
-    spread, calibrate = plans.spread, plans.planned_sigma
+    divide, calibrate = plans.divide_sigma, plans.planned_sigma
 
     def calibrated(*args, **kwargs):
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(plans, "spread", spread)
+            inner.setattr(plans, "divide_sigma", divide)
             return calibrate(*args, **kwargs)
 
     patch.setattr(plans, "planned_sigma", calibrated)
-    patch.setattr(plans, "spread", lambda sigma, weights: [sigma] * len(weights))
+    patch.setattr(plans, "divide_sigma", lambda sigma, weights: [sigma] * len(weights))
 
 
 def indif_taken_as_a_count(patch):

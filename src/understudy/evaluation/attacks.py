@@ -230,7 +230,7 @@ class _People:
         return {column: codes[index] for column, codes in self.codes.items()}
 
     def one_each(self, wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """At most so many rows among those wanted, one of each unit."""
+        """Return at most this many of the wanted rows, one of each unit."""
         places = rng.permutation(np.flatnonzero(wanted & self.usable))
         _, first = np.unique(self.units[places], return_index=True)
         return rng.permutation(places[first])[:most]

@@ -82,7 +82,7 @@ class Ratio:
         """Compare what an answer added to `divergence` with its charges: rho-zCDP allows 2 rho.
 
         The relative entropy of the answer between neighbouring tables, in either direction, is at most rho. This needs
-        one run and no luck: a choice that is not charged, or a sensitivity that is too small, shows wherever the answer
+        one run only: a choice that is not charged, or a sensitivity that is too small, shows wherever the answer
         depends on the target at all.
 
         >>> ratio = Ratio(divergence=0.5)

@@ -127,13 +127,13 @@ def distances_trial(*, pure: bool) -> Trial:
     against = dict.fromkeys(columns, np.array([5.0, 0.0]))
     budget = Budget.of(epsilon=1.0, delta=0) if pure else Budget.of(rho=1.0)
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, budget)
         found = table.distances(columns, against=against, rho=float(budget.capacity)).values()
         return all(value >= 3 for value in found) if pure else sum(found) >= 5.5  # sum: moves by 6, sd 3 sqrt(2)
 
     claim, delta = (1.0, 0.0) if pure else (epsilon_of(1.0, DELTA), DELTA)
-    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
+    return _trial(event, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
 
 
 def shared_value_trial() -> Trial:
