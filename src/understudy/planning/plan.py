@@ -185,7 +185,7 @@ def plan(
     Raises:
         SettingError: for an unknown mechanism, a budget out of range, or no number of people.
     """
-    about = _round(people if people is not None else schema.rows)
+    about = round_people(people if people is not None else schema.rows)
     if delta is None:
         delta = default_delta(about)
     check_delta(delta, about)
@@ -297,7 +297,7 @@ def _round_up(number: float) -> float:
     return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
 
 
-def _round(people: int | None) -> int:
+def round_people(people: int | None) -> int:
     """To two figures."""
     if people is None:
         raise SettingError("--people is missing: give about how many people the table has, for example --people ~20000")
