@@ -492,13 +492,18 @@ def import_(
     imported = _import_metadata(source, form)
     content = imported.content
     gaps = list(imported.gaps)
+    linked = content.get("resources")
     if unit is not None:
+        if linked:
+            raise SettingError("--unit: of linked tables, the root is protected; leave it out")
         content["understudy"]["privacy_unit"] = parse_unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
     write_text(format_page(content, output.suffix), output)
-    lines = [f"Schema of {len(content['fields'])} columns: {output}"]
+    many = sum(len(one["schema"]["fields"]) for one in linked) if linked else len(content["fields"])
+    tables = f"{len(linked)} linked tables with " if linked else ""
+    lines = [f"Schema of {tables}{many} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
-    result = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
+    result = {"schema": str(output), "columns": many, "gaps": gaps}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
@@ -514,13 +519,19 @@ def export(
 
     Writes JSON (SDV) or YAML (SmartNoise); what these formats cannot express is left out.
     """
-    from understudy.schema.exchange import to_sdv, to_smartnoise
+    from understudy.schema.exchange import to_sdv, to_sdv_tables, to_smartnoise
+    from understudy.schema.linked import LinkedSchema, load_any
 
     refuse_existing(output)
-    loaded = _load_complete(schema)
+    loaded, sdv = load_any(schema), form == "sdv"
     loaded.require_reviewed()
-    sdv = form == "sdv"
-    content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
+    if isinstance(loaded, LinkedSchema):
+        if not sdv:
+            raise SettingError("--format: linked tables are exported as sdv only")
+        content = to_sdv_tables(loaded)
+    else:
+        _ = loaded.domain  # refuses a schema that leaves something to discovery
+        content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
     write_text(format_page(content, ".json" if sdv else ".yaml"), output)
     print_result(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 
