@@ -96,7 +96,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """A name of the facade, or one of the package's modules, loaded now."""
+    """Return a name of the facade, or one of the package's modules, loaded now."""
     if name == "__version__":
         from importlib.metadata import version
 

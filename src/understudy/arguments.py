@@ -96,7 +96,7 @@ def as_progress(value: Any) -> Progress:
 
 
 def holds_password(address: str) -> bool:
-    """Whether an address such as ``postgresql://host/db`` holds a password; True if the address cannot be parsed.
+    """Return whether an address such as ``postgresql://host/db`` holds a password; True if it cannot be parsed.
 
     >>> [holds_password(f"postgresql://{rest}") for rest in ("me@host/db", "me:x@host/db", "host/db?sslpassword=x")]
     [False, True, True]

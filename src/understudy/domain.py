@@ -166,19 +166,19 @@ class CodeGroups:
     Args:
         levels: the declared hierarchy of a column, finest level first: the group of each code.
         axes: for columns of numbers and times, the number of first codes that lie in order on an axis.
-        tied: the columns that an order rule names.
+        order_columns: the columns that an order rule names.
     """
 
-    __slots__ = ("_axes", "_levels", "_tied")
+    __slots__ = ("_axes", "_levels", "_order_columns")
 
     def __init__(
         self,
         levels: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
         axes: Mapping[str, int] | None = None,
-        tied: Iterable[str] = (),
+        order_columns: Iterable[str] = (),
     ) -> None:
         self._levels = {column: tuple(arrays) for column, arrays in (levels or {}).items()}
-        self._axes, self._tied = dict(axes or {}), frozenset(tied)
+        self._axes, self._order_columns = dict(axes or {}), frozenset(order_columns)
 
     def levels(self, column: str) -> tuple[NDArray[np.int64], ...]:
         """Return a column's declared hierarchy, finest level first: the group of each code; empty without one."""
@@ -188,9 +188,9 @@ class CodeGroups:
         """Return how many of a column's first codes lie in order on an axis; 0 if none do, or levels are declared."""
         return self._axes.get(column, 0)
 
-    def tied(self, column: str) -> bool:
+    def has_order_rule(self, column: str) -> bool:
         """Return whether an order rule names a column with an axis."""
-        return column in self._tied and column in self._axes
+        return column in self._order_columns and column in self._axes
 
 
 NO_GROUPS = CodeGroups()

@@ -154,7 +154,7 @@ class Query(Protocol):
         ...
 
     def __matmul__(self, cells: Any, /) -> Any:
-        """The answers for these cells."""
+        """Return the answers for these cells."""
         ...
 
 
@@ -175,7 +175,7 @@ class Scaling:
         return self
 
     def __matmul__(self, cells: Any, /) -> Any:
-        """The answers for a vector of cells."""
+        """Return the answers for a vector of cells."""
         return self.factors * cells
 
 
@@ -184,7 +184,7 @@ _MOST_FACTORS = 32  # axes of an array
 
 
 def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
-    """The largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
+    """Return the largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
     step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # so many rows have a sum of 64 bits
     parts = [(np.abs(matrix[i : i + step]) ** power).sum(axis=0) for i in range(0, len(matrix), step)]
     return max(map(sum, zip(*(part.tolist() for part in parts), strict=True)))
@@ -257,7 +257,7 @@ class KroneckerQuery:
         return hashlib.sha256(shapes + b"".join(f.astype("<i8").tobytes() for f in self.factors)).hexdigest()
 
     def __matmul__(self, cells: Any, /) -> Any:
-        """The answers for a vector of cells; whole numbers stay exact."""
+        """Return the answers for a vector of cells; whole numbers stay exact."""
         table = np.asarray(cells)
         exact = table.dtype.kind in "iu"
         table = table.astype(np.int64 if exact else np.float64).reshape([f.shape[1] for f in self.factors])
@@ -304,7 +304,7 @@ class SparseQuery:
         return SparseQuery(self.columns, self.rows, self.values, self.shape[::-1])
 
     def __matmul__(self, cells: Any, /) -> Any:
-        """The answers for a vector of cells."""
+        """Return the answers for a vector of cells."""
         return np.bincount(self.rows, self.values * np.asarray(cells)[self.columns], self.shape[0])
 
 
@@ -327,7 +327,7 @@ class PermutedQuery:
         return PermutedQuery(self.query, self.places, not self.adjoint)
 
     def __matmul__(self, vector: Any, /) -> Any:
-        """The answers for cells in the new order (adjoint: cells in the new order)."""
+        """Return the answers for cells in the new order (adjoint: cells in the new order)."""
         if self.adjoint:
             return np.asarray(self.query.T @ vector)[self.places]
         cells = np.empty(len(self.places))

@@ -68,7 +68,7 @@ class Bar:
 
 
 def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Sequence[str] | None = None) -> Markup:
-    """A column's distribution: bars with labels for a few values, a histogram for many ordered ones.
+    """Return a column's distribution: bars with labels for a few values, a histogram for many ordered ones.
 
     Args:
         title: for readers who cannot see it.
@@ -82,7 +82,7 @@ def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Seque
 
 
 def percent(share: float) -> str:
-    """A share in words that fit: 12 %, 3.4 %, 0.05 %.
+    """Return a share in words that fit: 12 %, 3.4 %, 0.05 %.
 
     >>> percent(0.1234), percent(0.0005), percent(0.0)
     ('12.3 %', '0.05 %', '0 %')
@@ -99,8 +99,8 @@ def _top(bars: Sequence[Bar]) -> float:
 
 def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     height = len(bars) * (_BAR + _GAP) + 4
-    names = [_fitting(bar.label) for bar in bars]
-    label = round(max(_wide(name) for name in names) + 10)
+    names = [_shorten_label(bar.label) for bar in bars]
+    label = round(max(_label_width(name) for name in names) + 10)
     room = WIDTH - label - 52
     scale = room / _top(bars)
     marks = []
@@ -178,7 +178,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
     marks.append(_line(left, base, WIDTH - left, base, "axis"))
     labels = [bar.label for bar in bars] if edges is None else list(edges)
     wide = (WIDTH - 2 * left) / (len(labels) - (edges is not None))
-    longest = max(_wide(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
+    longest = max(_label_width(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
     for place in choose_ticks(labels, max(2, min(5, int(WIDTH / (longest + 16))))):
         x = left + wide * (place + 0.5 * (edges is None))
         anchor = "start" if place == 0 else "end" if place == len(labels) - 1 else "middle"
@@ -191,7 +191,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
 
 
 def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
-    """A triangle of associations between 0 and 1: the darker, the stronger."""
+    """Return a triangle of associations between 0 and 1: the darker, the stronger."""
     cell = 30 if len(names) <= 12 else 22 if len(names) <= 18 else 17
     left, top = 118, 6
     size = cell * (len(names) - 1)
@@ -278,7 +278,7 @@ def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
 
 
 def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
-    """A table with a row and a column for each name, and a dot where the two were measured together."""
+    """Return a table with a row and a column for each name, and a dot where the two were measured together."""
     cell, left, top = 16, 130, 4
     size = cell * len(names)
     marks = []
@@ -376,12 +376,12 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
 def series_colour(place: int) -> str:
-    """The colour of the series at this place; after eight they repeat, with other dashes and marks."""
+    """Return the colour of the series at this place; after eight they repeat, with other dashes and marks."""
     return _COLOURS[place % len(_COLOURS)]
 
 
 def series_key(place: int) -> Markup:
-    """A piece of the line of the series at this place, for a key beside a chart."""
+    """Return a piece of the line of the series at this place, for a key beside a chart."""
     return Markup('<svg width="30" height="12" aria-hidden="true">{}{}</svg>').format(
         _stroke([(0, 6), (30, 6)], place), _mark(15, 6, place, "")
     )
@@ -401,7 +401,7 @@ def curves(title: str, series: Sequence[Series], *, x_words: str, y_words: str, 
 
 
 def points(title: str, series: Sequence[Series], front: Sequence[int], *, x_words: str, y_words: str) -> Markup:
-    """A point for each series; those of the front, which no other beats in both, are joined."""
+    """Return a point for each series; those of the front, which no other beats in both, are joined."""
     return _plane(title, series, x_words, y_words, joined=False, front=front)
 
 
@@ -447,7 +447,7 @@ def _plane(
             marks.append(_mark(x, y, place, f"{one.label}: {value:.4g} ({low:.4g} to {high:.4g})"))
     along, down = left, height + 10
     for place, one in enumerate(series if keyed else ()):
-        room = 30 + _wide(one.label)
+        room = 30 + _label_width(one.label)
         if along + room > width and along > left:
             along, down = left, down + 18
         marks += [_stroke([(along, down), (along + 22, down)], place), _mark(along + 11, down, place, "")]
@@ -504,7 +504,7 @@ def _stroke(spots: Sequence[tuple[float, float]], place: int) -> Markup:
 
 
 def _mark(x: float, y: float, place: int, words: str) -> Markup:
-    """A circle, square, triangle or diamond, so that series differ without colour."""
+    """Return a circle, square, triangle or diamond, so that series differ without colour."""
     shapes = ("M{0} {1}m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0", "M{0} {1}m-3.2 -3.2h6.4v6.4h-6.4z",
               "M{0} {1}m0 -4.2l4 7.2h-8z", "M{0} {1}m0 -4.4l4.4 4.4l-4.4 4.4l-4.4 -4.4z")  # fmt: skip
     path = shapes[place % len(shapes)].format(_n(x), _n(y))
@@ -539,15 +539,15 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
     return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(kind, _n(x1), _n(y1), _n(x2), _n(y2))
 
 
-def _wide(words: str) -> float:
+def _label_width(words: str) -> float:
     """About how many pixels a label takes."""
     return sum(7.8 if letter.isupper() or letter in "mwMW%" else 6.0 for letter in words)
 
 
-def _fitting(words: str) -> str:
-    """A label cut to the room it has."""
+def _shorten_label(words: str) -> str:
+    """Return a label cut to the room it has."""
     most = len(words)
-    while most > 4 and _wide(_short(words, most)) > _LABEL_ROOM:
+    while most > 4 and _label_width(_short(words, most)) > _LABEL_ROOM:
         most -= 1
     return _short(words, most)
 
@@ -557,5 +557,5 @@ def _short(words: str, most: int) -> str:
 
 
 def _n(number: float) -> str:
-    """A coordinate, the same on every machine."""
+    """Return a coordinate, the same on every machine."""
     return f"{number:.1f}".rstrip("0").rstrip(".")

@@ -162,7 +162,7 @@ def group_cliques(
 
 
 def _worth_compiling(work: int) -> bool:
-    """Whether the compiled loop saves more time than importing numba takes, if numba was not needed before."""
+    """Return whether the compiled loop saves more time than importing numba takes, if numba was not needed before."""
     return work >= _COMPILED_FROM or compile_count_block.cache_info().currsize > 0
 
 

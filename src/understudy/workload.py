@@ -198,9 +198,9 @@ def _from_file(path: Path, domain: Domain) -> Workload:
     try:
         content = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError):
-        raise SettingError(f"workload file {path} cannot be read") from None
+        raise SettingError(f"workload file {path} cannot be read; check the path") from None
     except yaml.YAMLError:
-        raise SettingError(f"workload file {path} is not valid YAML") from None
+        raise SettingError(f"workload file {path} is not valid YAML; check the indentation and the quotes") from None
     try:
         pairs = [_parse_entry(entry) for entry in _as_list(content)]
     except (TypeError, KeyError, ValueError):

@@ -32,7 +32,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def is_yaml_or_json(name: str) -> bool:
-    """Whether a file name ends in .yaml, .yml or .json."""
+    """Return whether a file name ends in .yaml, .yml or .json."""
     return Path(name).suffix in (".yaml", ".yml", ".json")
 
 

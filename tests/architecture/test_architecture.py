@@ -288,7 +288,7 @@ def test_a_release_is_opened_with_a_fraction_of_the_code(mechanism, tmp_path):
     for command, unneeded in ((("answer", release, "sex=F, age=30..40"), heavy), (("sample", release), set())):
         loaded = loaded_by(*map(str, command))
         assert f"understudy.release.{'answer' if unneeded else 'rows'}" in loaded
-        assert len({name for name in loaded if name.partition(".")[0] == "understudy"}) < 75
+        assert len({name for name in loaded if name.partition(".")[0] == "understudy"}) < 70
         assert loaded.isdisjoint({*unneeded, "sqlalchemy", "rich", "duckdb"})
         private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
         assert loaded.isdisjoint(f"understudy.{name}" for name in private)

@@ -69,7 +69,7 @@ def replacing_charged_as_adding(patch):
 
 
 def values_below_the_threshold_are_told(patch):
-    original = PrivateTable._released
+    original = PrivateTable._new_answer
     kept = {}
     draw = PrivateTable._draw
 
@@ -84,7 +84,7 @@ def values_below_the_threshold_are_told(patch):
         return {text: count + int(noise) for (text, count), noise in zip(exact, kept["noise"], strict=True)}
 
     patch.setattr(PrivateTable, "_draw", drawn)
-    patch.setattr(PrivateTable, "_released", released)
+    patch.setattr(PrivateTable, "_new_answer", released)
 
 
 def noise_halved(patch):

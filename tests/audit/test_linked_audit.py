@@ -86,7 +86,7 @@ def deepest_trial(threshold: float) -> Trial:
     def happened(sources: dict[str, Any]) -> bool:
         base, total = PrivateTable(sources["patients"], Budget.of(rho=1.0)), 0
         for name, wanted in cells.items():
-            view = base.over(sources[name], table=name)
+            view = base.with_source(sources[name], table=name)
             for measured in view.measure([(column,) for column in wanted], rho=0.5):
                 total += int(measured.values[wanted[measured.clique[0]]])
         return total >= threshold * UNITS_PER_ROW

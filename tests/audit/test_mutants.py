@@ -176,7 +176,7 @@ def answer_returned_before_it_is_recorded(patch):
     def answered(table, charges, compute):
         recorder = table._PrivateTable__recorder
         table.account.pay(charges)
-        answer = table._released(compute())
+        answer = table._new_answer(compute())
         told.append(answer)
         recorder.record(charges, answer, table._PrivateTable__recoding)
         return answer
@@ -372,20 +372,20 @@ def a_run_started_again_reads_nothing_twice_and_pays_once():
     handle = ledger.reserve("people", budget, unit="one row", spec={})
     first = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
     (known,) = first.measure([("a",)], rho=0.5)
-    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     (told,) = again.measure([("a",)], rho=0.5)
     assert read == [("a",)], "rows were read for an answer that is on record"
     assert told.values.tolist() == known.values.tolist(), "a question was answered a second time"
     again.measure([("b",)], rho=0.5)
     assert again.account.remaining == 0, "a recalled answer was not counted"
-    assert len(ledger.take(handle.run).answers) == 2
+    assert len(ledger.continue_run(handle.run).answers) == 2
 
 
 def a_recorded_answer_is_given_to_its_own_question_alone():
     ledger, budget = us.Ledger(), Budget.of(rho=1.0)
     handle = ledger.reserve("people", budget, unit="one row", spec={})
     PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle)).measure([("a",)], rho=0.5)
-    again = PrivateTable(SealedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    again = PrivateTable(SealedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     with pytest.raises(CannotContinue):
         again.measure([("b",)], rho=0.5)
 

@@ -150,7 +150,7 @@ STAGES = {
     "draw": (PrivateTable, "_draw"),
     "pay": (Account, "pay"),
     "merge": (gate, "merge_codes"),
-    "answer": (PrivateTable, "_released"),
+    "answer": (PrivateTable, "_new_answer"),
     "reserve": (Ledger, "reserve"),
     "record": (Ledger, "record"),
     "encode answer": (record, "_encode"),

@@ -150,7 +150,7 @@ def test_a_value_of_few_rows_is_in_no_output(tmp_path):
     "target",
     [
         (reopening, "open_source"), (MemorySource, "counts"), (MemorySource, "values"), (discover.Words, "texts"),
-        (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_released"), (gate, "threshold_charge"),
+        (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_new_answer"), (gate, "threshold_charge"),
         (Ledger, "record"), (Ledger, "complete"), (record, "_encode"), (Schema, "encode"),
     ],
     ids=lambda target: target[1],

@@ -200,7 +200,7 @@ def test_runs_in_four_folders_never_exceed_a_grant_and_are_each_reserved(home, r
     assert won == 4 if granted is None else 1 <= won < 4
     if granted is not None:
         (grant,) = us.Ledger().grants("people")
-        assert us.Ledger().used(grant) <= granted * (1 + 1e-9)
+        assert us.Ledger().amount_used(grant) <= granted * (1 + 1e-9)
 
 
 def test_a_copy_of_an_unfinished_folder_is_a_run_of_its_own(home, run):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from understudy.accounting import Budget
-from understudy.discovery.discover import Discovery, NoRows
+from understudy.discovery.discover import Discovery, EmptySource
 from understudy.gate import PrivateTable
 from understudy.schema import Schema
 from understudy.schema.open import Words
@@ -50,7 +50,7 @@ def schema(*fields, unit="row"):
 def test_no_cell_makes_discovery_fail(cells, budget, repeat):
     declared = schema(*FIELDS)
     frame = pd.DataFrame({column.name: pd.Series(cells * repeat, dtype=object) for column in declared.columns})
-    table = PrivateTable(NoRows(declared), budget)
+    table = PrivateTable(EmptySource(declared), budget)
     complete = Discovery(table, make_opener(frame, declared), declared, budget.capacity / 2).discover(lambda _: True)
     assert not complete.open
     codes = complete.encode(frame).codes
@@ -68,7 +68,7 @@ def test_typed_times_at_the_ends_of_time(days, moments):
     cells = {"date": pa.array(days, pa.date32()), "datetime": pa.array(moments, pa.timestamp("us"))}
     for kind, column in cells.items():
         declared = schema({"type": kind, "understudy": {"bounds": "discover", "bins": "discover"}})
-        table = PrivateTable(NoRows(declared), BUDGETS[1])
+        table = PrivateTable(EmptySource(declared), BUDGETS[1])
         frame = pa.table({"c0": column})
         complete = Discovery(table, make_opener(frame, declared), declared, BUDGETS[1].capacity).discover(
             lambda _: True

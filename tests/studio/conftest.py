@@ -28,6 +28,7 @@ from understudy.studio.guard import Session, Sessions
 from understudy.studio.jobs import Jobs, Limits
 from understudy.studio.planner import Planner
 from understudy.studio.project import Project, Projects
+from understudy.studio.server import HeaderTimeout, make_server
 from understudy.studio.uploads import UploadLimits
 
 HOST = "127.0.0.1:8080"
@@ -148,6 +149,25 @@ def release_now(studio: Studio, project: Project) -> Project:
     return project
 
 
+def wait_for(studio: Studio, key: str, seconds: float = 120.0) -> jobs.Job:
+    """Wait for the end of a job."""
+    deadline = time.monotonic() + seconds
+    while (job := jobs.read_job(studio.projects.get(key))) is None or job.active:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    return job
+
+
+def run_jobs_here(patch: pytest.MonkeyPatch) -> None:
+    """Run jobs in this process, at once: pages are then asked as they are by browsers, without waiting."""
+
+    def start(self: Jobs, project: Project, task: str, *, token: str | None = None) -> None:
+        jobs.TASKS[task](self._projects, project, silent)
+        jobs._write_job(project.folder, jobs.Job(task, "done", time.time()))
+
+    patch.setattr(Jobs, "start", start)
+
+
 @dataclass(frozen=True)
 class Released:
     """A studio with a finished release, shared by tests that change nothing."""
@@ -197,15 +217,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Start a studio that listens on a port of this machine."""
     servers: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(**options: Any) -> Running:
+    def start(protocol: type[HeaderTimeout] = HeaderTimeout, **options: Any) -> Running:
         studio = make_studio(tmp_path / "served", launch="launch-secret", **options)
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         app = make_app(studio, frozenset({f"127.0.0.1:{port}", f"localhost:{port}"}))
-        config = uvicorn.Config(
-            app, log_config=None, log_level="critical", access_log=False, lifespan="off", ws="none", http="h11"
-        )
-        server = uvicorn.Server(config)
+        server = make_server(app, protocol)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:

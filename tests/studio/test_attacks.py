@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import re
 import socket
@@ -19,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from understudy.ledger import Ledger
-from understudy.studio.app import Studio
 from understudy.studio.guard import Session
-from understudy.studio.jobs import Limits, read_job
+from understudy.studio.jobs import Limits
 from understudy.studio.pages import PAGES
 from understudy.studio.results import RESULTS
+from understudy.studio.server import HeaderTimeout
 from understudy.studio.uploads import UploadLimits
 
-from .conftest import FORMULA, HOST, SCRIPT, Browser, draft_now, make_studio, write_people
+from .conftest import FORMULA, HOST, SCRIPT, Browser, draft_now, make_studio, wait_for, write_people
 
 ROOT = Path(__file__).parents[2]
 THREATS = ROOT / "docs" / "threat-model.md"
@@ -301,6 +300,43 @@ def test_a_slow_upload(serve, small_uploads):
     assert list(running.studio.projects.folder.iterdir()) == []
 
 
+class ShortTimeout(HeaderTimeout):
+    """The same protocol with less patience."""
+
+    seconds = 0.5
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /login HTTP/1.1\r\nHost: ", b"whole"], ids=["nothing", "part", "second"])
+def test_a_slow_header(serve, first):
+    """A header that does not end closes the connection: at once, and also after a whole request."""
+    running = serve(protocol=ShortTimeout)
+    whole = f"GET /login HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as slow:
+        if first == b"whole":
+            slow.sendall(whole)
+            while b"</html>" not in slow.recv(65536):
+                pass
+        slow.sendall(b"GET /login HTTP/1.1\r\n" if first == b"whole" else first)
+        began = time.monotonic()
+        while slow.recv(65536):
+            pass
+    assert time.monotonic() - began < 15
+    assert httpx.get(f"{running.address}/login").status_code == 200
+
+
+def test_a_slow_form(serve, monkeypatch):
+    monkeypatch.setattr("understudy.studio.app._FORM_SECONDS", 0.3)
+    running = serve()
+    head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nContent-Length: 4000\r\n"
+    head += "Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as slow:
+        slow.sendall(head.encode())
+        answer = b""
+        while b"</html>" not in answer and (block := slow.recv(65536)):
+            answer += block
+    assert b"took too long to arrive" in answer
+
+
 def sign_in(running: Any) -> tuple[str, str]:
     """Use the launch address; returns the cookie and the CSRF token of the session."""
     with httpx.Client(base_url=running.address) as client:
@@ -522,12 +558,3 @@ def test_a_job_that_never_ends(tmp_path, people):
     job = wait_for(studio, project.id)
     assert job.state == "failed"
     assert "longer than a job may take" in job.message
-
-
-def wait_for(studio: Studio, key: str, seconds: float = 90.0) -> Any:
-    """Wait for the end of a job."""
-    deadline = time.monotonic() + seconds
-    while (job := read_job(studio.projects.get(key))) is None or job.active:
-        assert time.monotonic() < deadline, json.dumps(str(job))
-        time.sleep(0.05)
-    return job

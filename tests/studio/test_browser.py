@@ -11,6 +11,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ PICTURES = Path(__file__).parents[2] / "docs" / "guide" / "studio"
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 MOST_PAGES, MOST_CLICKS = 8, 20
 WAIT = 120_000  # milliseconds, on a busy machine
+IMPOSSIBLE = "Never at once: sex is M; pregnant is yes"
+expect.set_options(timeout=WAIT)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,8 @@ def no_pictures(name: str, page: Page) -> None:
 
 def take_pictures(name: str, page: Page) -> None:
     """Take a picture for the guide; small, since it is part of the repository."""
+    if (part := {"8-groupings": "form.edit", "9-rule": "#rules"}.get(name)) is not None:
+        page.locator(part).screenshot(path=PICTURES / f"{name}.png", caret="initial")
     if name in ("1-start", "2-table", "3-columns", "4-budget", "5-release", "6-result", "7-ledger"):
         PICTURES.mkdir(parents=True, exist_ok=True)
         height = 670 if name == "7-ledger" else DESK["height"]  # below, the ledger page shows a path of this machine
@@ -137,8 +142,8 @@ def open_page(browser: Browser, running: Any, size: dict[str, int]) -> tuple[Bro
     return context, page, said
 
 
-def make_release(person: Person, table: Path) -> None:
-    """From nothing to a release and its report, by mouse."""
+def describe_table(person: Person, table: Path) -> None:
+    """From nothing to the budget, by mouse: choose the table, accept the draft, say about how many people there are."""
     page = person.page
     person.arrive("1-start")
     page.set_input_files("#file", table)
@@ -153,6 +158,12 @@ def make_release(person: Person, table: Path) -> None:
     person.click("text=Accept all columns and continue")
     page.wait_for_selector("#people")
     page.fill("#people", "1500")
+
+
+def make_release(person: Person, table: Path) -> None:
+    """From nothing to a release and its report, by mouse."""
+    page = person.page
+    describe_table(person, table)
     page.press("#people", "Tab")
     page.wait_for_selector("#prediction .buys")
     person.arrive("4-budget")
@@ -231,24 +242,28 @@ def test_the_same_at_the_width_of_a_phone(chromium, serve, table):
     assert said == []
 
 
+def focus_with_tab(page: Page, selector: str) -> None:
+    """Press Tab until an element has the focus."""
+    wanted = page.locator(selector).first
+    wanted.wait_for()
+    for _ in range(80):
+        if wanted.evaluate("element => element === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"{selector} cannot be reached with Tab")
+
+
+def press_key(page: Page, selector: str, key: str = "Enter") -> None:
+    """Press a key on an element, which is reached with Tab."""
+    focus_with_tab(page, selector)
+    page.keyboard.press(key)
+
+
 @pytest.mark.slow
 def test_the_same_with_the_keyboard_alone(chromium, serve, table):
     """Tab, arrows, space, enter and typing; the path of the table instead of a dialog of the operating system."""
     context, page, said = open_page(chromium, serve(), DESK)
-
-    def focus(selector: str) -> None:
-        wanted = page.locator(selector).first
-        wanted.wait_for()
-        for _ in range(80):
-            if wanted.evaluate("element => element === document.activeElement"):
-                return
-            page.keyboard.press("Tab")
-        pytest.fail(f"{selector} cannot be reached with Tab")
-
-    def press(selector: str, key: str = "Enter") -> None:
-        focus(selector)
-        page.keyboard.press(key)
-
+    focus, press = partial(focus_with_tab, page), partial(press_key, page)
     press(".skip")
     focus("#place")
     page.keyboard.type(str(table))
@@ -295,6 +310,68 @@ def test_the_same_with_the_keyboard_alone(chromium, serve, table):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_groupings_and_rules_with_the_keyboard_alone(chromium, serve, tmp_path, size):
+    """Halves of regions, and three kinds of rules; each is checked at once, and no form has a serious fault."""
+    running = serve()
+    stays = {"start": ["2024-01-03", "2024-02-05"], "stop": ["2024-03-01", "2024-04-01"]}
+    stays |= {"city": ["Bonn", "Ulm"], "state": ["NW", "BW"], "pregnant": ["yes", "no", "unknown"]}
+    project = draft_now(running.studio, write_people(tmp_path / "stays.csv", **stays))
+    context, page, said = open_page(chromium, running, size)
+    page.goto(f"{running.address}/p/{project.id}/columns")
+    person = Person(page, take_pictures if os.environ.get("UNDERSTUDY_PICTURES") and size is DESK else no_pictures)
+    focus, press = partial(focus_with_tab, page), partial(press_key, page)
+    press("[aria-label='Edit region']")
+    press("summary:has-text('Hierarchy')")
+    press("text=Add a grouping")
+    expect(page.locator("[name=level-name-1]")).to_be_focused()
+    page.keyboard.type("half")
+    focus("[name=level-text-1]")
+    expect(page.locator("[name=level-text-1]")).to_have_value("East = \nNorth = \nSouth = ")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("East = lower\nNorth = upper")
+    page.keyboard.press("Tab")
+    expect(page.locator("form.edit .check")).to_contain_text("leaves out 'South'")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("\nSouth = lower")
+    page.keyboard.press("Tab")
+    expect(page.locator("form.edit .check")).to_contain_text("This fits")
+    person.look("8-groupings")
+    press("text=Save region")
+    expect(page.locator("form.edit")).to_have_count(0)
+    for kind, rule in (("order", "start ≤ stop"), ("determines", "city determines state"), ("impossible", IMPOSSIBLE)):
+        press("summary:has-text('Add a rule')")
+        focus("#rule-kind")
+        page.keyboard.type({"order": "One column is", "determines": "One column d", "impossible": "S"}[kind])
+        if kind == "impossible":
+            focus("#rule-column")
+            page.keyboard.type("sex")
+            press("#rule-conditions input[value=M]", "Space")
+            focus("#rule-column")
+            page.keyboard.type("preg")
+            press("#rule-conditions input[value=yes]", "Space")
+        else:
+            page.wait_for_selector("[name=strict]" if kind == "order" else "[name=map]")
+            first, second = ("start", "stop") if kind == "order" else ("city", "state")
+            focus("#rule-first")
+            page.keyboard.type(first)
+            focus("#rule-second")
+            page.keyboard.type(second)
+        expect(page.locator("#rule-answer")).to_contain_text(f"This fits: {rule}")
+        person.look("9-rule" if kind == "impossible" else f"rule {kind}")
+        press("button:has-text('Add the rule')")
+        expect(page.locator(".rules")).to_contain_text(rule)
+    context.close()
+    rules = running.studio.projects.get(project.id).content()["understudy"]["rules"]
+    assert rules[-1] == {"impossible": {"sex": ["M"], "pregnant": ["yes"]}}
+    assert {"from": ["city"], "determines": "state"} in rules
+    assert running.studio.projects.get(project.id).schema().column("region").levels[0].name == "half"
+    assert person.faults == []
+    assert said == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_other_pages_have_no_serious_fault(chromium, serve, tmp_path, monkeypatch, size):
     """Signing in, an analyst's releases and result, the open form of a column, a page that does not exist."""
     monkeypatch.setenv("UNDERSTUDY_LEDGER", str(tmp_path / "ledger.db"))
@@ -333,13 +410,7 @@ def test_a_rehearsal_and_a_browser_that_is_closed(chromium, serve, table):
     running = serve()
     context, page, _ = open_page(chromium, running, DESK)
     person = Person(page, no_pictures)
-    page.set_input_files("#file", table)
-    page.click("text=Use this file")
-    page.click("button:has-text('Describe the columns')")
-    page.wait_for_selector("#accept")
-    page.check("#unit-row")
-    page.click("text=Accept all columns and continue")
-    page.fill("#people", "1500")
+    describe_table(person, table)
     page.click("text=Or say how accurate it must be")
     page.fill("#group", "100")
     page.fill("#within", "20")

@@ -6,8 +6,11 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,16 +25,7 @@ from understudy.studio import jobs, uploads
 from understudy.studio.guard import Session
 from understudy.studio.jobs import Job, read_job
 
-from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, write_people
-
-
-def wait_for(browser: Browser, key: str, seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while (job := read_job(browser.studio.projects.get(key))) is None or job.active:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return job
-
+from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, wait_for, write_people
 
 # -- the road from a table to a release --
 
@@ -47,7 +41,7 @@ def test_from_a_table_to_a_bundle_with_real_jobs(custodian, studio, people):
     assert "<li>region</li>" in page
     assert custodian.send_form(f"{base}/draft", how="draft", name="people").status_code == 303
     assert "Drafting the columns" in custodian.get(f"{base}/columns").text
-    assert wait_for(custodian, key).state == "done"
+    assert wait_for(custodian.studio, key).state == "done"
     assert custodian.get(f"{base}/progress", headers={"hx-request": "true"}).headers["hx-redirect"] == f"{base}/columns"
     page = custodian.get(f"{base}/columns").text
     assert "For the custodian only" in page
@@ -64,7 +58,7 @@ def test_from_a_table_to_a_bundle_with_real_jobs(custodian, studio, people):
     assert "tester; the ledger records this name" in page
     assert Ledger().reservations() == []
     custodian.send_form(f"{base}/release")
-    assert wait_for(custodian, key).state == "done"
+    assert wait_for(custodian.studio, key).state == "done"
     (reserved,) = Ledger().reservations()
     assert (reserved.dataset, reserved.state, float(reserved.budget.epsilon or 0)) == ("people", "finished", 2.0)
     assert custodian.get(f"{base}/release").headers["location"] == f"{base}/result"
@@ -139,13 +133,62 @@ def test_a_column_is_checked_at_once_and_saved(custodian, studio, people):
     assert save(custodian, project, 1, kind="ordinal", values="F = female\nM = male\n").status_code == 303
     project = studio.projects.get(project.id)
     assert project.content()["fields"][1]["categories"][0] == {"value": "F", "label": "female"}
-    levels = "- {name: half, groups: {north: [North], rest: [East, South]}}"
-    assert (
-        save(custodian, project, 2, kind="categorical", values="North\nEast\nSouth", levels=levels).status_code == 303
-    )
-    project = studio.projects.get(project.id)
     assert save(custodian, project, 2, kind="drop").status_code == 303
     assert studio.projects.get(project.id).schema().column("region").kind == "drop"
+
+
+REGIONS = {"kind": "categorical", "values": "North\nEast\nSouth"}
+HALVES = {"level-name-1": "half", "level-text-1": "North = up\nEast = down\nSouth = down", "level-rest-1": ""}
+
+
+def test_groupings_of_values_are_built_by_a_form(custodian, studio, people):
+    """A line for each value, then a line for each group; what was saved is shown again."""
+    project = draft_now(studio, people)
+    base = f"/p/{project.id}/columns/2"
+    page = custodian.send_form(f"{base}/kind", **REGIONS, add_level="yes").text
+    assert "North = \nEast = \nSouth = </textarea>" in page
+    page = custodian.send_form(f"{base}/kind", **REGIONS, **HALVES, add_level="yes").text
+    assert "up = \ndown = </textarea>" in page
+    assert 'name="level-name-3"' not in page
+    page = custodian.send_form(f"{base}/kind", **REGIONS, **HALVES, remove_level="1").text
+    assert "level-name-1" not in page
+    whole = {"level-name-2": "all", "level-text-2": "up = everywhere", "level-rest-2": "everywhere"}
+    assert "This fits" in custodian.send_form(f"{base}/check", **REGIONS, **HALVES, **whole).text
+    assert save(custodian, project, 2, **REGIONS, **HALVES, **whole).status_code == 303
+    project = studio.projects.get(project.id)
+    levels = project.content()["fields"][2]["understudy"]["levels"]
+    assert levels[0] == {"name": "half", "groups": {"up": ["North"], "down": ["East", "South"]}}
+    assert levels[1] == {"name": "all", "groups": {"everywhere": ["up"]}, "rest": "everywhere"}
+    assert list(project.schema().column("region").generalisations) == ["half", "all"]
+    page = custodian.get(base).text
+    assert "North = up\nEast = down\nSouth = down</textarea>" in page
+    age = {"kind": "integer", "minimum": "0", "maximum": "99", "bins": "{width: 5}", "level-name-1": "tens"}
+    assert save(custodian, project, 0, **age, **{"level-text-1": "10"}).status_code == 303
+    project = studio.projects.get(project.id)
+    assert save(custodian, project, 0, **age, **{"level-text-1": "0, 20, 65"}).status_code == 303
+    field = studio.projects.get(project.id).content()["fields"][0]
+    assert field["understudy"]["levels"] == [{"name": "tens", "edges": [0, 20, 65]}]
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (HALVES | {"level-name-1": ""}, "give the grouping a name"),
+        (HALVES | {"level-text-1": "North = up\nEast =\nSouth = down"}, "has no group"),
+        (HALVES | {"level-text-1": "North = up\nEast = down"}, "leaves out"),
+        (HALVES | {"level-text-1": "North = up\nNorth = down", "level-rest-1": "x"}, "two groups"),
+        (HALVES | {"level-text-1": "West = up", "level-rest-1": "x"}, "not a value of the column"),
+        (HALVES | {"level-name-2": "b", "level-text-2": "North = x\nEast = x\nSouth = y"}, "splits a group"),
+        ({"levels_text": "- {name: ["}, "cannot be read"),
+        ({"levels_text": "- {name: half, groups: {a: [North]}}"}, "leaves out"),
+    ],
+)
+def test_a_grouping_that_does_not_fit(custodian, studio, people, form, words):
+    project = draft_now(studio, people)
+    assert words in custodian.send_form(f"/p/{project.id}/columns/2/check", **REGIONS, **form).text
+    refused = save(custodian, project, 2, **REGIONS, **form)
+    assert refused.status_code == 400
+    assert words in refused.text
 
 
 def test_a_draft_that_is_edited_in_two_tabs(custodian, studio, people):
@@ -160,22 +203,101 @@ def test_a_draft_that_is_edited_in_two_tabs(custodian, studio, people):
     assert custodian.send_form(f"/p/{project.id}/columns", unit="row", version=str(project.version)).status_code == 409
 
 
-def test_rules_are_added_checked_and_removed(custodian, studio, tmp_path):
-    table = write_people(tmp_path / "stays.csv", start=["2024-01-03", "2024-02-05"], stop=["2024-03-01", "2024-04-01"])
-    project = draft_now(studio, table)
-    rules = f"/p/{project.id}/rules"
-    count = len(project.content()["understudy"].get("rules", []))
-    form = {"first": "age", "second": "age", "kind": "order", "version": str(project.version)}
-    assert custodian.send_form(rules, **form).status_code == 400
-    assert custodian.send_form(rules, **form | {"rule": "impossible: {nobody: 1}"}).status_code == 400
-    made = "impossible: {sex: [F], region: [North]}"
-    answer = custodian.send_form(rules, **form | {"rule": made})
+STAYS = {"start": ["2024-01-03", "2024-02-05"], "stop": ["2024-03-01", "2024-04-01"]}
+
+
+@pytest.mark.parametrize(
+    ("form", "rule", "words"),
+    [
+        ({"kind": "order", "first": "start", "second": "stop"}, {"order": ["start", "stop"]}, "start ≤ stop"),
+        (
+            {"kind": "order", "first": "start", "second": "stop", "strict": "yes"},
+            {"order": ["start", "stop"], "strict": True},
+            "start &lt; stop",
+        ),
+        (
+            {"kind": "determines", "first": "region", "second": "sex", "map": "North = F\nSouth ="},
+            {"from": ["region"], "determines": "sex", "map": {"North": "F"}},
+            "region determines sex (North → F)",
+        ),
+        (
+            {"kind": "impossible", "condition": ["a:sex", "b:age"], "value-a": "F", "to-b": "30"},
+            {"impossible": {"sex": ["F"], "age": {"maximum": 30}}},
+            "Never at once: sex is F; age is at most 30",
+        ),
+        (
+            {"kind": "impossible", "condition": ["a:start"], "from-a": "2024-02-01", "to-a": "2024-02-04"},
+            {"impossible": {"start": {"minimum": "2024-02-01", "maximum": "2024-02-04"}}},
+            "start is at least 2024-02-01 and at most 2024-02-04",
+        ),
+        ({"rule": "impossible: {sex: [F]}"}, {"impossible": {"sex": ["F"]}}, "Never at once: sex is F"),
+    ],
+)
+def test_a_rule_is_built_checked_added_and_removed(custodian, studio, tmp_path, form, rule, words):
+    project = draft_now(studio, write_people(tmp_path / "stays.csv", **STAYS))
+    rules, content = f"/p/{project.id}/rules", project.content()
+    content["understudy"].pop("rules", None)
+    project.write_content(content)
+    version = str(project.version)
+    assert "This fits" in custodian.send_form(f"{rules}/check", **form).text
+    assert "rules" not in project.content()["understudy"]
+    answer = custodian.send_form(rules, **form, version=version)
     assert answer.status_code == 303, answer.text
     project = studio.projects.get(project.id)
-    assert len(project.content()["understudy"]["rules"]) == count + 1
-    assert "Never at once: sex is F" in custodian.get(f"/p/{project.id}/columns").text
-    custodian.send_form(rules, remove=str(count), version=str(project.version))
-    assert len(studio.projects.get(project.id).content()["understudy"].get("rules", [])) == count
+    assert project.content()["understudy"]["rules"] == [rule]
+    assert words in custodian.get(f"/p/{project.id}/columns").text
+    assert len(project.schema().rules) == 1
+    custodian.send_form(rules, remove="0", version=str(project.version))
+    assert "rules" not in studio.projects.get(project.id).content()["understudy"]
+
+
+@pytest.mark.parametrize(
+    ("form", "words", "check"),
+    [
+        ({"kind": "order", "first": "age", "second": "age"}, "two different columns", ""),
+        ({"kind": "order", "first": "age"}, "two different columns", ""),
+        ({"kind": "impossible"}, "at least one condition", ""),
+        ({"kind": "impossible", "condition": "a:age"}, "at least one end", ""),
+        ({"kind": "impossible", "condition": "a:nobody"}, "no such column", ""),
+        ({"kind": "order", "first": "age", "second": "sex"}, "order", "wrong"),
+        ({"kind": "determines", "first": "region", "second": "sex", "map": "West = F"}, "West", "wrong"),
+        ({"rule": "impossible: {nobody: 1}"}, "impossible", "wrong"),
+        ({"rule": "{{"}, "cannot be read", "wrong"),
+        ({"rule": "just words"}, "cannot be read", "wrong"),
+    ],
+)
+def test_a_rule_that_does_not_fit(custodian, studio, people, form, words, check):
+    """Said at once if it contradicts the columns, and only when it is sent if it is not complete."""
+    project = draft_now(studio, people)
+    said = custodian.send_form(f"/p/{project.id}/rules/check", **form).text
+    assert (words in said) is (check == "wrong"), said
+    answer = custodian.send_form(f"/p/{project.id}/rules", **form, version=str(project.version))
+    assert answer.status_code == 400
+    assert words in answer.text
+    assert studio.projects.get(project.id).version == project.version
+
+
+def test_the_fields_of_a_rule_follow_its_kind(custodian, studio, people):
+    project = draft_now(studio, people)
+    base = f"/p/{project.id}/rules"
+    assert 'name="strict"' in custodian.get(f"{base}/fields", params={"kind": "order"}).text
+    assert 'name="map"' in custodian.get(f"{base}/fields", params={"kind": "determines"}).text
+    assert "rules/condition" in custodian.get(f"{base}/fields", params={"kind": "impossible"}).text
+    assert 'name="from-' in custodian.get(f"{base}/condition", params={"column": "age"}).text
+    assert 'value="F"' in custodian.get(f"{base}/condition", params={"column": "sex"}).text
+    assert custodian.get(f"{base}/condition").text == ""
+
+
+def test_the_days_between_two_dates_are_chosen_by_a_form(custodian, studio, tmp_path):
+    table = write_people(tmp_path / "stays.csv", **STAYS, days=["57", "56"])
+    project = draft_now(studio, table)
+    place = [field["name"] for field in project.content()["fields"]].index("days")
+    assert "choose the later" in save(custodian, project, place, kind="difference", later="stop").text
+    assert save(custodian, project, place, kind="difference", later="stop", earlier="start").status_code == 303
+    field = studio.projects.get(project.id).content()["fields"][place]
+    assert field["understudy"] == {"kind": "difference", "of": ["stop", "start"], "origin": "reviewed"}
+    page = custodian.get(f"/p/{project.id}/columns/{place}").text
+    assert "<option selected>stop</option>" in page
 
 
 def test_everything_is_bought_instead_of_drafted(custodian, studio, people, monkeypatch):
@@ -215,7 +337,7 @@ def test_a_table_that_vanishes(custodian, studio, tmp_path):
     assert page.status_code == 400
     assert "What to do next" in page.text
     custodian.send_form(f"/p/{project.id}/release")
-    assert wait_for(custodian, project.id).state == "failed"
+    assert wait_for(custodian.studio, project.id).state == "failed"
     page = custodian.get(f"/p/{project.id}/release").text
     assert "Nothing was spent." in page
     assert "Start again" in page
@@ -256,7 +378,7 @@ def test_a_release_beyond_the_grant_is_refused_before_a_row_is_read(custodian, s
     project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
     assert "of epsilon 1 is used" in custodian.get(f"/p/{project.id}/release").text
     custodian.send_form(f"/p/{project.id}/release")
-    job = wait_for(custodian, project.id)
+    job = wait_for(custodian.studio, project.id)
     assert job.state == "failed"
     assert "grant" in job.message
     assert "Nothing was spent." in custodian.get(f"/p/{project.id}/release").text
@@ -269,7 +391,7 @@ def test_cancelling_says_what_is_kept(custodian, studio, people):
     while (job := read_job(project)) is None or job.process is None:
         time.sleep(0.02)
     custodian.send_form(f"/p/{project.id}/cancel")
-    job = wait_for(custodian, project.id)
+    job = wait_for(custodian.studio, project.id)
     assert job.state in ("cancelled", "done")  # a quick machine may be done first
     page = custodian.get(f"/p/{project.id}/release", follow_redirects=True).text
     assert "What was spent" in page or "the stand-in is ready" in page
@@ -282,7 +404,7 @@ def test_a_job_that_is_killed_is_noticed(custodian, studio, people):
     while (job := read_job(project)) is None or job.process is None:
         time.sleep(0.02)
     os.kill(job.process, signal.SIGKILL)
-    job = wait_for(custodian, project.id)
+    job = wait_for(custodian.studio, project.id)
     assert job.state == "lost"
     page = custodian.get(f"/p/{project.id}/release").text
     assert "ended without a word" in page
@@ -427,7 +549,55 @@ def test_beyond_this_machine_tokens_and_a_name_are_demanded(call):
     assert code == 3
     assert "--name" in err
     assert call("studio", "--port", "99999", "--no-browser")[0] == 3
+    Ledger().revoke_token(1)
+    code, _, err = call(
+        "studio", "--name", "studio.example.org", "--no-browser"
+    )  # a proxy brings people from elsewhere
+    assert code == 3
+    assert "understudy ledger token" in err
     assert call("studio", "--hours", "0", "--no-browser")[0] == 3
+
+
+@pytest.mark.parametrize("platform", ["win32", "darwin", "linux"])
+def test_an_icon_that_starts_the_studio(platform, tmp_path, monkeypatch, call):
+    from understudy.studio import shortcut
+
+    path, text, words = shortcut.make_shortcut(platform, "/opt/my apps/bin/python")
+    assert path.name.lower().replace(" ", "-").startswith("understudy-studio.")
+    assert "/opt/my apps/bin/python" in text
+    assert "-m understudy studio" in text
+    monkeypatch.setattr(shortcut, "make_shortcut", lambda *_: (tmp_path / "menu" / path.name, text, words))
+    code, out, _ = call("studio", "--shortcut")
+    assert code == 0
+    assert "Written:" in out
+    written = tmp_path / "menu" / path.name
+    assert written.read_bytes() == text.encode()
+    assert os.access(written, os.X_OK)
+    (tmp_path / "menu" / path.name).unlink()
+    (tmp_path / "menu").rmdir()
+    (tmp_path / "menu").write_text("in the way")
+    code, _, err = call("studio", "--shortcut")
+    assert code != 0
+    assert "start the studio from a terminal" in err
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="runs the line of a desktop entry")
+def test_the_icon_of_linux_runs_this_python():
+    from understudy.studio.shortcut import make_shortcut
+
+    _, text, _ = make_shortcut("linux", sys.executable)
+    line = next(line for line in text.splitlines() if line.startswith("Exec="))
+    command = [*shlex.split(line.removeprefix("Exec=")), "--help"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "--shortcut" in shown.stdout
+
+
+def test_the_footer_says_what_is_true(custodian, tmp_path):
+    assert "Everything stays on this machine." in custodian.get("/").text
+    studio = make_studio(tmp_path / "beyond", local=False)
+    page = Browser(studio, Session("custodian", "token:1", "cleo", "secret"), "studio.example.org").get("/").text
+    assert "Everything stays on this machine." not in page
+    assert "Tables stay on the machine that runs the studio." in page
 
 
 def test_the_hosts_that_are_the_studios_own():

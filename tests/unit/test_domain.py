@@ -71,9 +71,9 @@ def test_code_groups_are_no_part_of_the_domain():
     groups = CodeGroups({"c": [np.array([0, 0, 1])]}, {"n": 5, "m": 4}, ["n", "c"])
     assert [len(groups.levels(column)) for column in "cn"] == [1, 0]
     assert [groups.axis(column) for column in "cnm"] == [0, 5, 4]
-    assert [groups.tied(column) for column in "cnm"] == [False, True, False]
+    assert [groups.has_order_rule(column) for column in "cnm"] == [False, True, False]
     plain = Schema.from_domain({"a": 5, "b": 5})
     tied = Schema.from_dict(plain.to_dict() | {"understudy": {"privacy_unit": "row", "rules": [{"order": ["a", "b"]}]}})
-    assert tied.code_groups.tied("a")
-    assert not plain.code_groups.tied("a")
+    assert tied.code_groups.has_order_rule("a")
+    assert not plain.code_groups.has_order_rule("a")
     assert dict(tied.domain) == dict(plain.domain)

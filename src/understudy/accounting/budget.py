@@ -82,7 +82,7 @@ class Budget:
         exact_epsilon, exact_delta = Fraction(epsilon), Fraction(delta)
         if delta == 0:
             return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
-        rho = rho_of(epsilon, _rest(delta, discovery_delta))
+        rho = rho_of(epsilon, _delta_without_discovery(delta, discovery_delta))
         if not 0 < rho < math.inf:
             raise SettingError("epsilon or delta is too small or too large to calibrate noise; a usual epsilon is 1")
         return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(discovery_delta))
@@ -101,7 +101,7 @@ class Budget:
             raise SettingError("delta given with rho must be above 0 and below 1: a rho budget is never pure DP")
         if not 0 <= discovery_delta < delta:
             raise SettingError("the delta set aside for discovery must be smaller than delta")
-        epsilon = epsilon_of(rho, _rest(delta, discovery_delta))
+        epsilon = epsilon_of(rho, _delta_without_discovery(delta, discovery_delta))
         if math.isinf(epsilon):
             raise SettingError("rho is so large that it protects nothing; a usual rho is 0.1")
         exact = Fraction(epsilon), Fraction(delta), Fraction(discovery_delta)
@@ -131,8 +131,8 @@ class Budget:
         return replace(self, proof="pld", rho=Fraction(float_above(rho)))
 
 
-def _rest(delta: float, discovery_delta: float) -> float:
-    """The delta without discovery's part, rounded down: approximate zCDP adds its delta to that of the conversion."""
+def _delta_without_discovery(delta: float, discovery_delta: float) -> float:
+    """Return delta less discovery's part, rounded down: approximate zCDP adds its delta to that of the conversion."""
     return math.nextafter(delta - discovery_delta, 0.0) if discovery_delta else delta
 
 

@@ -110,7 +110,7 @@ class LossDistribution:
 
 
 def _upper_share(above: NDArray[np.float64], step: float) -> NDArray[np.float64]:
-    """The part b of an atom that goes to the upper grid point: 1 - b + b exp(-step) = exp(-above)."""
+    """Return the part b of an atom that goes to the upper grid point: 1 - b + b exp(-step) = exp(-above)."""
     return np.clip(np.expm1(-above) / math.expm1(-step), 0.0, 1.0)
 
 
@@ -127,7 +127,7 @@ _DISTINCT = 64
 _SMALLEST = 1e-200  # a smaller delta is a sum of terms that underflow
 
 
-def spread(sigma: float, weights: Sequence[float]) -> list[float]:
+def divide_sigma(sigma: float, weights: Sequence[float]) -> list[float]:
     """Return the sigma of each measurement for a common `sigma`: sigma / w_i, the weights scaled to unit L2 norm.
 
     m equal weights give sigma sqrt(m) each. Rounded up, by less than one part in 10^14.
@@ -145,8 +145,8 @@ def spread(sigma: float, weights: Sequence[float]) -> list[float]:
 def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, replace_one: bool = False) -> float:
     """Return the smallest common sigma (to one part in 10^6) with which a plan is (epsilon, delta)-DP.
 
-    The plan: marginal i is measured once, with discrete Gaussian noise of parameter ``spread(sigma, weights)[i]``, so
-    that the whole costs 1 / (2 sigma^2) in zCDP under add/remove.
+    The plan: marginal i is measured once, with discrete Gaussian noise of sigma ``divide_sigma(sigma, weights)[i]``,
+    so that the whole costs 1 / (2 sigma^2) in zCDP under add/remove.
 
     **Privacy.** The claim holds if exactly those floats are used as parameters, one row per unit moving one cell of
     each marginal by 1 (`replace_one`: two cells). It is proved by the discrete Gaussian's privacy loss, rounded
@@ -155,23 +155,23 @@ def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, rep
     Raises:
         SettingError: unless epsilon > 0 and 0 < delta < 1 and all weights are positive.
     """
-    shape = spread(1.0, weights)
+    shape = divide_sigma(1.0, weights)
     _check_delta(delta)
     rho = rho_of(epsilon, delta)
     if not 0 < rho < math.inf:
         raise SettingError(f"epsilon must be finite and not vanishingly small, not {epsilon}")
     valid = _by_zcdp(shape, rho, replace_one)
-    if delta < _SMALLEST or too_much(spread(valid, weights)):
+    if delta < _SMALLEST or takes_too_long(divide_sigma(valid, weights)):
         return valid
 
     def excess(sigma: float) -> float:
-        return _log_delta(spread(sigma, weights), epsilon, delta, replace_one) - math.log(delta)
+        return _log_delta(divide_sigma(sigma, weights), epsilon, delta, replace_one) - math.log(delta)
 
     return _smallest(excess, valid)
 
 
 def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool = False) -> float:
-    """The smallest epsilon (to one part in 10^6) for which measurements fixed in advance are (epsilon, delta)-DP.
+    """Return the least epsilon (to one part in 10^6) for which measurements fixed in advance are (epsilon, delta)-DP.
 
     **Privacy.** As `planned_sigma`, for discrete Gaussian noise of parameters exactly `sigmas`.
 
@@ -182,7 +182,7 @@ def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool 
     if not len(sigmas) or not all(sigma > 0 and math.isfinite(sigma) for sigma in sigmas):
         raise SettingError("sigmas must be positive, finite numbers, at least one")
     valid = epsilon_of(_rho(sigmas, replace_one), delta)
-    if valid == 0 or delta < _SMALLEST or too_much(sigmas):
+    if valid == 0 or delta < _SMALLEST or takes_too_long(sigmas):
         return valid
     return _smallest(lambda epsilon: _log_delta(sigmas, epsilon, delta, replace_one) - math.log(delta), valid)
 
@@ -225,18 +225,18 @@ def _log_delta(sigmas: Sequence[float], epsilon: float, delta: float, replace_on
 
 
 def _rho(sigmas: Sequence[float], replace_one: bool) -> Fraction:
-    """The zCDP cost, in exact arithmetic."""
+    """Return the zCDP cost, in exact arithmetic."""
     cells = 2 if replace_one else 1
     return sum((cells / (2 * Fraction(sigma) ** 2) for sigma in sigmas), Fraction(0))
 
 
 def _by_zcdp(shape: Sequence[float], rho: float, replace_one: bool) -> float:
-    """The common sigma that costs at most rho."""
+    """Return the common sigma that costs at most rho."""
     ratio = _rho(shape, replace_one) / Fraction(rho)  # sigma^2, since the cost is the shape's divided by sigma^2
     return math.sqrt(ratio) * (1 + 2.0**-48)
 
 
-def too_much(sigmas: Sequence[float]) -> bool:
+def takes_too_long(sigmas: Sequence[float]) -> bool:
     """Return whether the exact curve would take too long for these measurements, so that zCDP is used."""
     return max(sigmas) > _LARGEST or len(set(sigmas)) > _DISTINCT
 
@@ -276,7 +276,7 @@ def certified_plan(
     relative = list(weights.values())
     epsilon, delta = float(budget.epsilon or 0), float(budget.delta or 0)
     common = planned_sigma(relative, epsilon, delta, replace_one=neighbours.replace_one)
-    sigmas = dict(zip(weights, spread(common, relative), strict=True))
+    sigmas = dict(zip(weights, divide_sigma(common, relative), strict=True))
     squared = neighbours.marginal_l2_squared
     charges = [planned_charge("measure", (clique,), squared, sigma=sigma) for clique, sigma in sigmas.items()]
     return sigmas, budget.certify(sum((charge.rho for charge in charges), Fraction(0)))

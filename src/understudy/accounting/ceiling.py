@@ -49,7 +49,7 @@ class Ceiling:
 
     @classmethod
     def of_budget(cls, budget: Budget) -> Ceiling:
-        """The ceiling of charges that add up as rho or as epsilon."""
+        """Return the ceiling of charges that add up as rho or as epsilon."""
         if budget.pure:
             return cls(np.array([float(budget.capacity)]), np.zeros(1))
         rho, aside = float(budget.rho), float(budget.discovery_delta)
@@ -58,7 +58,7 @@ class Ceiling:
 
     @classmethod
     def of_plan(cls, budget: Budget, sigmas: list[float], *, replace_one: bool) -> Ceiling:
-        """The ceiling of measurements fixed in advance, by the exact curve that calibrated them."""
+        """Return the ceiling of measurements fixed in advance, by the exact curve that calibrated them."""
         cells = sigmas * (2 if replace_one else 1)
         epsilon, delta = float(budget.epsilon or 0), float(budget.delta or 0)
         loss = LossDistribution(cells, epsilon, delta)
@@ -67,7 +67,7 @@ class Ceiling:
         return cls(grid, np.array([loss.delta(float(e)) for e in grid]))
 
     def power(self, false_positives: ArrayLike) -> NDArray[np.float64]:
-        """The largest share of true positives at these shares of false positives."""
+        """Return the largest share of true positives at these shares of false positives."""
         f = np.asarray(false_positives, np.float64)[..., np.newaxis]
         grown, shrunk = np.exp(self.epsilons), np.exp(-self.epsilons)
         best = np.minimum(grown * f + self.deltas, 1 - shrunk * (1 - self.deltas - f))

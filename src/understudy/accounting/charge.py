@@ -144,7 +144,7 @@ def divide(
     Raises:
         SettingError: if a weight is missing or not positive.
     """
-    given = [1.0] * len(cliques) if weights is None else numbers("weight", cliques, weights)
+    given = [1.0] * len(cliques) if weights is None else numbers_by_clique("weight", cliques, weights)
     if min(given) <= 0:
         raise SettingError("measure: every clique needs a positive weight")
     weight = {clique: Fraction(number) for clique, number in zip(cliques, given, strict=True)}
@@ -153,7 +153,7 @@ def divide(
     return {clique: share * value / total for clique, value in power.items()}
 
 
-def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
+def numbers_by_clique(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
     """Return one public number per clique.
 
     Raises:

@@ -85,7 +85,7 @@ def delta_of(rho: Number, epsilon: Number) -> float:
 
 
 def _log_delta(rho: float, epsilon: float, b: float) -> float:
-    """An upper bound of log(delta) for a = 1 + b, rounding included."""
+    """Return an upper bound of log(delta) for a = 1 + b, rounding included."""
     a = 1 + b
     loss = (rho - epsilon + rho * b) * b
     logs = a * math.log1p(1 / b), math.log(b)
@@ -94,7 +94,7 @@ def _log_delta(rho: float, epsilon: float, b: float) -> float:
 
 
 def _best_log_delta(rho: float, epsilon: float) -> float:
-    """The smallest `_log_delta` over b, whose derivative (2 b + 1) rho - epsilon - log(1 + 1/b) grows with b."""
+    """Return the smallest `_log_delta` over b, whose derivative (2 b + 1) rho - epsilon - log(1 + 1/b) grows with b."""
     low, high = math.log(1e-9), math.log((epsilon + 1) / (2 * rho) + 2)
     for _ in range(60):
         middle = (low + high) / 2
@@ -142,6 +142,6 @@ def _down(value: Number) -> float:
 
 
 def _log(delta: Fraction) -> float:
-    """A lower bound of log(delta); minus infinity for zero and for what a float cannot hold."""
+    """Return a lower bound of log(delta); minus infinity for zero and for what a float cannot hold."""
     number = _down(delta)
     return math.log(number) * (1 + _ROUNDING) if number > 0 else -math.inf

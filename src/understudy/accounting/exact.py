@@ -49,16 +49,16 @@ def sqrt_below(square: Fraction) -> float:
 
 
 def _root(square: Fraction) -> tuple[int, Fraction]:
-    """The square root as a whole number of more than 64 bits, rounded down, and the power of two it is counted in."""
+    """Return the square root, rounded down to a whole number of more than 64 bits, and the power of two of its unit."""
     shift = 66 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
     scaled = square * Fraction(4) ** shift
     return math.isqrt(scaled.numerator // scaled.denominator), Fraction(2) ** -shift
 
 
-def upwards(value: float) -> str:
+def format_up(value: float) -> str:
     """Format a number in six digits, rounded up.
 
-    >>> upwards(1.0), upwards(0.12345671), upwards(1e-9)
+    >>> format_up(1.0), format_up(0.12345671), format_up(1e-9)
     ('1', '0.123457', '1e-09')
     """
     if not math.isfinite(value) or value == 0:

@@ -73,7 +73,7 @@ class Neighbours:
         return self.max_rows * (2 if self.replace_one else 1)
 
     def query_l2_squared(self, column_squared: int, *, negative: bool) -> int:
-        """The square of the L2 sensitivity of whole-number queries on a marginal.
+        """Return the square of the L2 sensitivity of whole-number queries on a marginal.
 
         Args:
             column_squared: the largest sum of squares of a column of the query matrix.
@@ -82,11 +82,11 @@ class Neighbours:
         return self.max_rows**2 * column_squared * ((4 if negative else 2) if self.replace_one else 1)
 
     def query_l1(self, column_sum: int) -> int:
-        """The L1 sensitivity of queries whose largest absolute column sum is `column_sum`."""
+        """Return the L1 sensitivity of queries whose largest absolute column sum is `column_sum`."""
         return self.marginal_l1 * column_sum
 
     def score(self, max_weight: Fraction) -> Fraction:
-        """The sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""
+        """Return the sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""
         return self.marginal_l1 * max_weight
 
     @property

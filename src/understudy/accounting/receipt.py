@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from understudy.accounting.budget import Account, Budget
 from understudy.accounting.charge import DISCOVERIES, Charge
-from understudy.accounting.exact import float_above, upwards
+from understudy.accounting.exact import float_above, format_up
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import html_table
 from understudy.errors import InputError
@@ -84,10 +84,10 @@ class Receipt:
         if self.insecure:
             return "NONE: made in test mode with seeded noise; it protects nobody and must not be released"
         if self.epsilon is None or self.delta is None:
-            return f"{upwards(float_above(self.budget.rho))}-zCDP"
+            return f"{format_up(float_above(self.budget.rho))}-zCDP"
         if self.budget.pure:
-            return f"epsilon = {upwards(self.epsilon)} (pure differential privacy, delta = 0)"
-        return f"(epsilon = {upwards(self.epsilon)}, delta = {upwards(self.delta)})-differential privacy"
+            return f"epsilon = {format_up(self.epsilon)} (pure differential privacy, delta = 0)"
+        return f"(epsilon = {format_up(self.epsilon)}, delta = {format_up(self.delta)})-differential privacy"
 
     def __repr__(self) -> str:
         return f"<Receipt: {self.guarantee()}, {len(self.charges)} charges>"
@@ -120,7 +120,7 @@ class Receipt:
         paid = [charge for charge in self.charges if charge.what == "quality"]
         if not paid:
             return []
-        cost = upwards(float_above(self.budget.cost(paid)))
+        cost = format_up(float_above(self.budget.cost(paid)))
         return [f"Of this, {cost} in {self._currency} measured how good the result is (workload error)."]
 
     def _list_discoveries(self) -> list[str]:
@@ -134,15 +134,15 @@ class Receipt:
         ]
 
     def _price(self, charges: Sequence[Charge]) -> str:
-        price = f"{self._currency} {upwards(float_above(self.budget.cost(charges)))}"
+        price = f"{self._currency} {format_up(float_above(self.budget.cost(charges)))}"
         if charges[0].threshold is None:
             return price
-        delta = upwards(float_above(sum((charge.delta for charge in charges), Fraction(0))))
+        delta = format_up(float_above(sum((charge.delta for charge in charges), Fraction(0))))
         return f"{price} and delta {delta} (values of at least {charges[0].threshold} rows, noise included)"
 
     def _spent(self) -> str:
         spent, most = self.budget.cost(self.charges), self.budget.capacity
-        return f"{upwards(float_above(spent))} of {upwards(float_above(most))} in {self._currency}"
+        return f"{format_up(float_above(spent))} of {format_up(float_above(most))} in {self._currency}"
 
     @property
     def _currency(self) -> str:

@@ -174,7 +174,7 @@ def _make_line(column: Coded, code: int, label: str, estimate: float | None, noi
 
 
 def _describe_value(column: Coded, code: int, label: str) -> tuple[str, str]:
-    """The value in the files for an ordinary code, and its meaning."""
+    """Return the value in the files for an ordinary code, and its meaning."""
     if isinstance(column, Categorical):
         value = str(column.values[code])
         return value, "" if label == value else label
@@ -184,7 +184,7 @@ def _describe_value(column: Coded, code: int, label: str) -> tuple[str, str]:
 
 
 def _is_unseen(column: Coded, code: int, line: CodebookLine) -> bool:
-    """Whether to leave out the code of unknown values, because the model has next to none of them."""
+    """Return whether to leave out the code of unknown values, because the model has next to none of them."""
     return code >= column.ordinary and line.estimate is not None and line.estimate < 0.5 and line.missing == ""
 
 
@@ -278,7 +278,7 @@ def _guard_category(entry: Any) -> Any:
 
 
 def _list_other(ours: dict[str, Any], field: dict[str, Any]) -> list[str]:
-    """The text of unknown and rare values, unless it is a listed value."""
+    """Return the text of unknown and rare values, unless it is a listed value."""
     values = [entry["value"] if isinstance(entry, dict) else entry for entry in field["categories"]]
     name = guard_cell(ours.get("other", "other"))
     wanted = field.get("type") == "string" and ours.get("on_unknown", "other") == "other" and name not in values

@@ -119,7 +119,7 @@ class _Options:
     replicates: int
     progress: Progress
 
-    def sampled(self, release: Release, *, as_text: bool) -> Any:
+    def sample(self, release: Release, *, as_text: bool) -> Any:
         return sample_table(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
 
     def report(self, fraction: float, words: str) -> None:
@@ -182,12 +182,12 @@ def _write_rows(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
     count = 0
     if "csv" in files:
         wanted.report(0.1, "rows.csv")
-        text = wanted.sampled(release, as_text=True)
+        text = wanted.sample(release, as_text=True)
         count, quoted = text.num_rows, write_csv(text, files["csv"])
         del text
     typed_files = [path for kind, path in files.items() if kind != "csv"]
     if typed_files:
-        typed = wanted.sampled(release, as_text=False)
+        typed = wanted.sample(release, as_text=False)
         count, others = typed.num_rows, _write_typed(typed, typed_files, release, wanted)
     return _RowFiles(list(files.values()), count, quoted, others)
 
@@ -224,7 +224,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def choose_seed(seed: int | None) -> int:
-    """The given seed, or a random one; the README states it, so that the same rows can be made again."""
+    """Return the given seed, or a random one; the README states it, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
     return secrets.randbelow(1 << 32) if seed is None else seed
@@ -316,7 +316,7 @@ def render_readme(
 
 
 def _choose_statistic(release: Release) -> str:
-    """A statistic to show as an example: the mean of a numeric column, or a share; no name that needs quotes."""
+    """Return a statistic to show as an example: the mean of a numeric column, or a share; no name that needs quotes."""
     plain = [column for column in release.schema.coded if column.name.isidentifier()]
     for column in plain:
         if isinstance(column, AxisColumn):
@@ -332,7 +332,7 @@ def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> l
 
 
 def _example_condition(column: Coded) -> str:
-    """A condition on a column for `answer`: a value, or a range from the middle of a numeric column upwards."""
+    """Return a condition on a column for `answer`: a value, or a range from the middle of a numeric column upwards."""
     name = column.name if column.name.isidentifier() else f'"{column.name}"'
     if isinstance(column, AxisColumn):
         middle = column.axis.lower[column.axis.size // 2]

@@ -25,7 +25,7 @@ MARK = "synthetic"
 
 
 def use_plain_dialect(release: Release) -> Release:
-    """The release with the default dialect, which every tool reads: commas, decimal points, UTF-8."""
+    """Return the release with the default dialect, which every tool reads: commas, decimal points, UTF-8."""
     return replace(release, schema=replace(release.schema, dialect=Dialect()))
 
 
@@ -110,7 +110,7 @@ _NUMBER = re.compile(r"^[+-]?[0-9]+([.,][0-9]+)?([eE][+-]?[0-9]+)?$")
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet may run this cell.
+    """Return whether a spreadsheet may run this cell.
 
     >>> [is_formula(text) for text in ("=1+1", "-9", "-cmd", "@home", "a=b", "--", "")]
     [True, False, True, True, False, False, False]
@@ -262,7 +262,7 @@ def _to_series(column: Any) -> Any:
 
 
 def _make_label(name: str, title: str, safe: str, longest: int) -> str:
-    """The title, with the original name of a renamed column."""
+    """Return the title, with the original name of a renamed column."""
     text = title if safe == name else f"{name}: {title}" if title else name
     return text[:longest]
 

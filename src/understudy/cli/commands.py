@@ -37,7 +37,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _every(
+def _common_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -103,10 +104,10 @@ def escape_output() -> Iterator[None]:
 
 def rows_output() -> Any:
     """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
-    return sys.stdout.buffer if sys.stdout.isatty() else unescaped(sys.stdout).buffer
+    return sys.stdout.buffer if sys.stdout.isatty() else get_unescaped(sys.stdout).buffer
 
 
-def unescaped(stream: Any) -> Any:
+def get_unescaped(stream: Any) -> Any:
     """Return a standard stream without escaping, for control characters of our own."""
     return getattr(stream, "unescaped", stream)
 
@@ -195,7 +196,7 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     # The bar's own control characters must reach the terminal; texts in it are escaped here.
-    with progress_bar(file=unescaped(sys.stderr)) as show:
+    with progress_bar(file=get_unescaped(sys.stderr)) as show:
         yield lambda step: show(replace(step, detail=escape_controls(step.detail)))
 
 
@@ -217,6 +218,10 @@ class CommandGroup(TyperGroup):
     **Privacy.** An unexpected error is shown as an id, its type and a place in the code: its message, its cause and the
     variables around it may hold values of the table and are never printed. Printed text cannot control the terminal.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        _name_values(self)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command line with all output escaped, help and usage errors included."""
@@ -251,6 +256,30 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(OUR_FAULT) from None
         finally:
             _drop_output()
+
+
+_VALUES: dict[Any, str] = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
+_VALUES_OF = {"accept": "COLUMN", "mechanism": "NAME", "people": "N", "unit": "row|COLUMN:K", "where": "CONDITIONS"}
+_VALUES_OF |= dict.fromkeys(("dataset", "name", "parent"), "NAME")
+
+
+def _name_values(command: Any) -> None:
+    """Name the values of options in the help by plain words, and those of arguments by the argument's own name.
+
+    Typer would show Python's types, such as ``<list[str]>``.
+    """
+    for child in getattr(command, "commands", {}).values():
+        _name_values(child)
+    kinds = get_type_hints(command.callback) if command.callback else {}
+    for one in command.params:
+        if one.param_type_name == "argument":
+            one.display_type_rich = lambda ctx: None
+        elif one.metavar is None and one.name in kinds:
+            kind = kinds[one.name]
+            while get_origin(kind) in (UnionType, Union, list):  # of one kind of value, with or without None
+                kind = next(part for part in get_args(kind) if part is not NoneType)
+            usual = "|".join(get_args(kind)) if get_origin(kind) is Literal else _VALUES.get(kind)
+            one.metavar = _VALUES_OF.get(one.name, usual)
 
 
 def _print_notice(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -188,7 +188,7 @@ def verify(
 
     book, given = _open(ledger), [Checkpoint.parse(_read_file(path)) for path in file or []]
     wrong = book.verify(given, verifiers=verifier or [])
-    kept = book.kept_checkpoints()
+    kept = book.checkpoints()
     newest = max([*(point.size for point in [*given, *kept]), 0])
     if wrong:
         raise LedgerError(f"the ledger {book.address} was changed: {'; '.join(wrong)}")

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from understudy.arguments import parse_unit
-from understudy.cli.console import INTERRUPTED, Json, Quiet, escape_controls, print_result, refuse_password, unescaped
+from understudy.cli.console import (
+    INTERRUPTED,
+    Json,
+    Quiet,
+    escape_controls,
+    get_unescaped,
+    print_result,
+    refuse_password,
+)
 from understudy.errors import InputError, OutputError, SettingError
 from understudy.files import write_text
 
@@ -320,7 +328,7 @@ def _show_field(field: dict[str, Any], counter: str, comments: Sequence[str]) ->
     from rich.text import Text
 
     # Control characters of the screen must reach the terminal; names and values are escaped here.
-    console = Console(file=unescaped(sys.stderr), highlight=False, soft_wrap=True)
+    console = Console(file=get_unescaped(sys.stderr), highlight=False, soft_wrap=True)
     if console.is_terminal:
         console.clear()
     kind = field["understudy"].get("kind") or field.get("type", "")

@@ -32,6 +32,9 @@ def studio(
     ] = None,
     hours: Annotated[float, typer.Option(help="Time that one job may take, in hours.")] = 24.0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser.")] = True,
+    shortcut: Annotated[
+        bool, typer.Option("--shortcut", help="Write an icon that starts the studio by a double click, and stop.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Work in the browser: from a table to a release.
@@ -43,6 +46,12 @@ def studio(
             raise SettingError("the studio needs more packages: pip install 'understudy[studio]'")
     from understudy.studio.jobs import Limits
     from understudy.studio.server import serve
+    from understudy.studio.shortcut import write_shortcut
+
+    if shortcut:
+        path, words = write_shortcut()
+        print_result(f"Written: {path}\n{words}", {"shortcut": str(path)}, as_json=as_json)
+        return
 
     if hours <= 0 or (memory is not None and memory <= 0):
         raise SettingError("--memory and --hours must be above 0")

@@ -30,7 +30,7 @@ import psutil
 import pyarrow as pa
 
 from understudy.accounting import Budget
-from understudy.accounting.exact import upwards
+from understudy.accounting.exact import format_up
 from understudy.arguments import as_flag, as_mapping, as_names, as_path, as_progress, as_whole
 from understudy.errors import BudgetExceeded, OutputError, SettingError, UnderstudyError
 from understudy.files import OWNER_ONLY, write_atomically, write_text
@@ -176,7 +176,7 @@ class Study:
             raise SettingError(f"mechanisms: {SUBSAMPLE} needs a declared schema; leave it out, or declare all columns")
 
     def cells(self) -> list[Cell]:
-        """Every run: the first of each case before the second of any, so that an early look shows the whole grid."""
+        """List all runs, the first of each case before the second of any: early results then cover the whole grid."""
         return [
             Cell(name, workload, mechanism, epsilon, run)
             for run, (name, table) in product(range(self.runs), self.tables.items())
@@ -186,7 +186,7 @@ class Study:
         ]
 
     def spec(self, cell: Cell, data: Any = None) -> RunSpec:
-        """The run of a cell."""
+        """Return the run of a cell."""
         name, paper, given = parse_mechanism(cell.mechanism)
         if "workload" in setting_names(mechanism_classes().get(name)):
             given = {"workload": cell.workload} | given
@@ -195,7 +195,7 @@ class Study:
         return RunSpec(data=data, schema=schema, mechanism=name, paper=paper, settings=given, **budget)
 
     def scoring(self, cell: Cell) -> dict[str, Any]:
-        """What a worker is told about scores."""
+        """Return what a worker is told about scores."""
         given = {name: dict(self.settings.get(name, {})) for name in self.metrics}
         own = given.get("workload_error", {})
         if "workload_error" in given and not {"workload", "cliques", "ways"} & set(own):
@@ -203,7 +203,7 @@ class Study:
         return {"metrics": list(given.items()), "sets": self.sets, "seed": self.seed, "run": cell.run}
 
     def shared(self) -> dict[str, Any]:
-        """What all runs in a folder have in common, so that their scores can be compared."""
+        """Return what all runs in a folder have in common, so that their scores can be compared."""
         said: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
         said |= {"metrics": self.metrics, "settings": self.settings}
         schemas = {f"schema {name}": _digest(table.schema.to_dict()) for name, table in self.tables.items()}
@@ -305,35 +305,35 @@ def make_study(**given: Any) -> Study:
     Raises:
         SettingError: naming the value that is wrong.
     """
-    said = {name: value for name, value in given.items() if value is not None}
-    mechanisms = said.get("mechanisms", "auto")
+    values = {name: value for name, value in given.items() if value is not None}
+    mechanisms = values.get("mechanisms", "auto")
     if not isinstance(mechanisms, Mapping):
         mechanisms = {text: text for text in as_names("mechanisms", mechanisms)}
     for name in ("workloads", "metrics"):
-        if name in said:
-            said[name] = tuple(as_names(name, said[name]))
-    if "epsilons" in said:
-        several = said["epsilons"] if isinstance(said["epsilons"], list | tuple) else [said["epsilons"]]
+        if name in values:
+            values[name] = tuple(as_names(name, values[name]))
+    if "epsilons" in values:
+        several = values["epsilons"] if isinstance(values["epsilons"], list | tuple) else [values["epsilons"]]
         try:
-            said["epsilons"] = tuple(float(epsilon) for epsilon in several)
+            values["epsilons"] = tuple(float(epsilon) for epsilon in several)
         except (TypeError, ValueError):
             raise SettingError("epsilons: give numbers, such as [0.1, 1, 10]") from None
     for name in ("seconds", "memory_mib"):
-        if name in said and not (isinstance(said[name], int | float) and said[name] > 0):
+        if name in values and not (isinstance(values[name], int | float) and values[name] > 0):
             raise SettingError(f"{name} must be a positive number")
-    if "public" in said:
-        as_flag("public", said["public"])
+    if "public" in values:
+        as_flag("public", values["public"])
     labels = {_label(str(label), str(text)): str(text) for label, text in mechanisms.items()}
-    if "runs_of" in said:
-        fewer = as_mapping("runs_of", said["runs_of"], example="{rap: 1}")
-        said["runs_of"] = {str(label): runs for label, runs in fewer.items()}
-    if not labels or not said.get("tables"):
+    if "runs_of" in values:
+        fewer = as_mapping("runs_of", values["runs_of"], example="{rap: 1}")
+        values["runs_of"] = {str(label): runs for label, runs in fewer.items()}
+    if not labels or not values.get("tables"):
         raise SettingError("a comparison needs at least one table and one mechanism")
-    return Study(**said | {"mechanisms": labels})
+    return Study(**values | {"mechanisms": labels})
 
 
 def _label(label: str, text: str) -> str:
-    """The label of a mechanism; that of real rows says what they are."""
+    """Return the label of a mechanism; that of real rows says what they are."""
     real = parse_mechanism(text)[0] == SUBSAMPLE and not label.endswith(_NOT_PRIVATE)
     return label + _NOT_PRIVATE * real
 
@@ -416,29 +416,21 @@ def compare(
         BudgetExceeded: the grid costs more than `epsilon_total`, or than a grant of the ledger. Nothing was read.
         OutputError: the folder holds another comparison, or cannot be written.
     """
-    said: dict[str, Any] = {"mechanisms": mechanisms, "epsilons": epsilons, "delta": delta, "metrics": metrics}
-    said |= {"workloads": workload, "settings": settings, "runs": runs, "sets": sets, "public": public, "seed": seed}
-    said |= {"seconds": seconds, "memory_mib": memory_mib}
+    given: dict[str, Any] = {"mechanisms": mechanisms, "epsilons": epsilons, "delta": delta, "metrics": metrics}
+    given |= {"workloads": workload, "settings": settings, "runs": runs, "sets": sets, "public": public, "seed": seed}
+    given |= {"seconds": seconds, "memory_mib": memory_mib}
     if isinstance(data, str | PathLike) and is_yaml_or_json(os.fspath(data)):
         if schema is not None:
             raise SettingError("schema: a study names the schemas of its tables; leave the option out")
         study = load_study(Path(data), None if folder is None else as_path("folder", folder))
-        chosen = _choose_tables(study, tables) | ({} if workload is None else {"workloads": workload})
-        if workload is not None:
-            chosen["tables"] = {name: Table(one.data, one.schema) for name, one in chosen["tables"].items()}
-        known = {name: getattr(study, name) for name in _STUDY}
-        if mechanisms is not None and not isinstance(mechanisms, Mapping):
-            said["mechanisms"] = {name: study.mechanisms.get(name, name) for name in as_names("mechanisms", mechanisms)}
-        if mechanisms is not None:
-            said["runs_of"] = {label: n for label, n in study.runs_of.items() if label in said["mechanisms"]}
-        study = make_study(**known | {name: value for name, value in said.items() if value is not None} | chosen)
+        study = _change_study(study, given, tables)
     else:
         if schema is None:
             raise SettingError("schema is missing: give what is public about the columns (--schema)")
         if tables is not None or folder is not None:
             raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
         described = schema if isinstance(schema, Schema) else Schema.load(schema)
-        study = make_study(tables={dataset_name(data): Table(data, described)}, **said)
+        study = make_study(tables={dataset_name(data): Table(data, described)}, **given)
     study.check()
     with ExitStack() as stack:
         home = stack.enter_context(closing(PrivateFolder())).path if output is None else as_path("output", output)
@@ -456,12 +448,22 @@ def compare(
     return found
 
 
-def _choose_tables(study: Study, names: Sequence[str] | None) -> dict[str, Any]:
+def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] | None) -> Study:
+    """Return a study with the given arguments in place of its own, and with these tables of its own."""
     wanted = list(study.tables) if names is None else as_names("tables", names)
     for name in wanted:
         if name not in study.tables:
             raise SettingError(f"tables: the study has no table {name!r}; it has {', '.join(study.tables)}")
-    return {"tables": {name: study.tables[name] for name in wanted}}
+    changed = {name: value for name, value in given.items() if value is not None}
+    changed["tables"] = {name: study.tables[name] for name in wanted}
+    if "workloads" in changed:  # also in place of the tables' own
+        changed["tables"] = {name: Table(one.data, one.schema) for name, one in changed["tables"].items()}
+    if (mechanisms := changed.get("mechanisms")) is not None:
+        if not isinstance(mechanisms, Mapping):
+            labels = as_names("mechanisms", mechanisms)
+            changed["mechanisms"] = {label: study.mechanisms.get(label, label) for label in labels}
+        changed["runs_of"] = {label: n for label, n in study.runs_of.items() if label in changed["mechanisms"]}
+    return make_study(**{name: getattr(study, name) for name in _STUDY} | changed)
 
 
 def _cores() -> int:
@@ -610,7 +612,7 @@ class _Record:
             self._file.write(b"\n" * bool(self._file.tell()) + _json({"shared": shared}) + b"\n")
 
     def missing(self) -> list[Cell]:
-        """The cells that are still to be run. Of a private table, one that was interrupted is spent."""
+        """Return the cells that are still to be run. Of a private table, one that was interrupted is spent."""
         todo = [cell for cell in self.study.cells() if cell not in self.scored]
         if self.study.public:
             return todo
@@ -678,7 +680,7 @@ def _pay(
     runs: list[str] = [run for run in record.reserved if ledger.find(run).finished is None]
     if new:
         runs.append(_reserve(study, new, record, ledger, epsilon_total, dataset))
-    handles = [ledger.take(run) for run in runs]
+    handles = [ledger.continue_run(run) for run in runs]
     for handle in handles:
         if not handle.answered:  # from here on it cannot be cancelled
             ledger.record(handle, {"charges": [], COMPARISON: len(study.cells())}, None)
@@ -705,10 +707,10 @@ def _reserve(
         raise SettingError(
             "no mechanism of the grid can run on this table; `understudy mechanisms` lists what each needs"
         )
-    cost = f"{len(runs)} runs cost epsilon {upwards(total.epsilon)} at delta {upwards(total.delta)} together"
+    cost = f"{len(runs)} runs cost epsilon {format_up(total.epsilon)} at delta {format_up(total.delta)} together"
     if epsilon_total is None:
         raise SettingError(
-            f"the table is not declared public: {cost}. Agree to that with --epsilon-total {upwards(total.epsilon)} "
+            f"the table is not declared public: {cost}. Agree to that with --epsilon-total {format_up(total.epsilon)} "
             "(`epsilon_total`), compare less, or declare the table public with --public. Nothing was read"
         )
     if total.epsilon > float(epsilon_total):
@@ -749,7 +751,7 @@ class _Worker:
         if answer is None:
             self.end()
             return _line(cell, self.stopped or "failed: the process ended, perhaps for want of memory", seconds=wall)
-        late = self._passed(wall, answer["peak_mib"])
+        late = self._find_passed_limit(wall, answer["peak_mib"])
         return _line(cell, **answer) if late is None else _line(cell, late, seconds=wall, peak_mib=answer["peak_mib"])
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -793,12 +795,12 @@ class _Worker:
         if self.study.memory_mib is not None:
             with suppress(psutil.Error):
                 used = psutil.Process(process.pid).memory_info().rss / 2**20
-        self.stopped = self._passed(time.monotonic() - self._begun, used)
+        self.stopped = self._find_passed_limit(time.monotonic() - self._begun, used)
         if self.stopped is not None:
             process.kill()
 
-    def _passed(self, seconds: float, memory_mib: float) -> str | None:
-        """Which limit was passed, in words."""
+    def _find_passed_limit(self, seconds: float, memory_mib: float) -> str | None:
+        """Return which limit was passed, in words."""
         if self.study.seconds is not None and seconds > self.study.seconds:
             return f"stopped: more than {self.study.seconds:g} s"
         if self.study.memory_mib is not None and memory_mib > self.study.memory_mib:
@@ -842,7 +844,7 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
                     record.append({"started": list(vars(cell).values())})
                 begun = time.monotonic()
                 record.append(worker.run(cell) | {"label": labels[cell.mechanism]})
-                clock.done(cell, time.monotonic() - begun)
+                clock.add(cell, time.monotonic() - begun)
         except BaseException as error:
             errors.append(error)
 
@@ -867,7 +869,7 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
 
 
 def _to_bytes(frame: Any, schema: Schema) -> bytes:
-    """The columns that a run needs, in arrow's format; the mark of text that no reader guessed stays."""
+    """Return the columns that a run needs, in arrow's format; the mark of text that no reader guessed stays."""
     if isinstance(frame, pa.Table):
         table = frame.select([name for name in schema.needs if name in frame.column_names])
     else:
@@ -887,13 +889,13 @@ class _Clock:
         self._told = 0.0
 
     def is_due(self) -> bool:
-        """Whether it is time to report again."""
+        """Return whether it is time to report again."""
         if time.monotonic() - self._told < _TELL:
             return False
         self._told = time.monotonic()
         return True
 
-    def done(self, cell: Cell, seconds: float) -> None:
+    def add(self, cell: Cell, seconds: float) -> None:
         self._times[cell.table, cell.mechanism].append(seconds)
 
     def step(self, waiting: Sequence[Cell], running: Sequence[Cell]) -> Step:
@@ -911,7 +913,7 @@ class _Clock:
 
 
 def _duration(seconds: float) -> str:
-    """A duration in words: 40 s, 12 min, 3.5 h.
+    """Return a duration in words: 40 s, 12 min, 3.5 h.
 
     >>> _duration(40), _duration(720), _duration(12600)
     ('40 s', '12 min', '3.5 h')
@@ -932,7 +934,7 @@ def serve() -> None:
     """Answer cells on the standard input until it ends; nothing but answers is written to the standard output."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     pa.set_cpu_count(1)
     answers.write(_READY)
     answers.flush()
@@ -955,13 +957,13 @@ class _Loaded:
         self._real: Rows | None = None
 
     def real(self, schema: Schema) -> Rows:
-        """The real rows, coded by the schema of a release."""
+        """Return the real rows, coded by the schema of a release."""
         if self._real is None or self.schema.open:
             self._real = Rows.of(self.frame, schema, what="real table")
         return self._real
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process when the one that started it was killed."""
     while os.getppid() == parent:
         time.sleep(0.5)
@@ -970,7 +972,7 @@ def _end_with(parent: int) -> None:
 
 def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """Run and score a cell; an error is its outcome, in words that hold nothing of the rows."""
-    _forget_peak()
+    _reset_peak()
     score, begun = said["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
@@ -995,7 +997,7 @@ def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int]) -> tuple[Schema, list[Any]]:
-    """The synthetic tables of a run, and the schema that describes them."""
+    """Return the synthetic tables of a run, and the schema that describes them."""
     if run["mechanism"] == SUBSAMPLE:
         share = float(run["settings"].get("share", _SHARE))
         return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
@@ -1007,7 +1009,7 @@ _SHARE = 0.1  # of the rows that `subsample` takes, unless it is given another
 
 
 def _subsample(frame: pa.Table, share: float, seed: int) -> pa.Table:
-    """A random part of the rows, repeated to the length of the table, so that counts can be compared.
+    """Return a random part of the rows, repeated to the length of the table, so that counts can be compared.
 
     **Privacy.** Real rows: `Study.check` has refused it unless the table is declared public.
     """
@@ -1021,11 +1023,11 @@ def _seed(parts: Sequence[int]) -> int:
 
 
 def _words(error: Exception) -> str:
-    """An error of ours in its own words; any other may quote a cell, so only its type and place."""
+    """Return an error of ours in its own words; any other may quote a cell, so only its type and place."""
     return str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
     """Start to measure peak memory afresh, where the system can (Linux)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -42,12 +42,12 @@ class Scores:
     tried: set[tuple[Case, str, float]] = field(default_factory=set)
 
     def means(self, case: Case, epsilon: float) -> dict[str, float]:
-        """The mean score of each mechanism."""
+        """Return the mean score of each mechanism."""
         return {m: fmean(values) for (c, m, e), values in self.values.items() if c == case and e == epsilon}
 
 
 def collect_scores(found: Comparison) -> dict[str, Scores]:
-    """The scores by metric, without their parts."""
+    """Return the scores by metric, without their parts."""
     scores: dict[str, Scores] = {}
     for line in found.results.to_pylist():
         if line["part"] == "":
@@ -61,7 +61,7 @@ def collect_scores(found: Comparison) -> dict[str, Scores]:
 
 
 def rank_mechanisms(scores: Scores) -> dict[str, float]:
-    """The mean rank of each mechanism over the cases and budgets in which it was run; 1 is the best.
+    """Return the mean rank of each mechanism over the cases and budgets in which it was run; 1 is the best.
 
     Equal scores share a rank. A mechanism that was run without a score is the last of the case.
     """
@@ -103,7 +103,7 @@ class Ratio:
 
 
 def measure_ratios(scores: Scores, baseline: str) -> list[Ratio]:
-    """How much larger the scores of each mechanism are than the baseline's, as in Figure 2 of the AIM paper."""
+    """Return how much larger the scores of each mechanism are than the baseline's, as in Figure 2 of the AIM paper."""
     found = []
     for name in dict.fromkeys(mechanism for _, mechanism, _ in scores.values):
         shared = [
@@ -151,7 +151,7 @@ def _student_tail(t: float, freedom: float) -> float:
 
 
 def find_front(places: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The mechanisms that no other beats in both coordinates, lower being better; the fastest first.
+    """Return the mechanisms that no other beats in both coordinates, lower being better; the fastest first.
 
     >>> find_front({"a": (1, 5), "b": (2, 3), "c": (3, 4), "d": (4, 1)})
     ['a', 'b', 'd']
@@ -165,7 +165,7 @@ def find_front(places: Mapping[str, tuple[float, float]]) -> list[str]:
 
 
 def draw_scores(found: Comparison, metric: str, table: str) -> svg.Chart:
-    """The chart of a metric on a table, and its first workload there, as a drawing that stands alone.
+    """Return the chart of a metric on a table, and its first workload there, as a drawing that stands alone.
 
     Raises:
         SettingError: when there is no such score.
@@ -199,14 +199,14 @@ def comparison_page(found: Comparison) -> str:
 
 
 def score_table(found: Comparison) -> str:
-    """The mean scores as an HTML table, for notebooks."""
+    """Return the mean scores as an HTML table, for notebooks."""
     lines = summarize_scores(collect_scores(found))
     head = ("metric", "table", "workload", "mechanism", "epsilon", "mean", "from least to largest")
     return html_table("Scores", head, lines)
 
 
 def summarize_scores(scores: Mapping[str, Scores]) -> list[tuple[str, ...]]:
-    """A line of words for each metric, case, mechanism and budget: the mean, and the least and largest of the runs."""
+    """Return a line for each metric, case, mechanism and budget: the mean, and the least and largest of the runs."""
     return [
         (metric, *case, mechanism, f"{epsilon:g}", f"{fmean(v):.4g}", f"{min(v):.4g} to {max(v):.4g}")
         for metric, one in scores.items()
@@ -215,7 +215,7 @@ def summarize_scores(scores: Mapping[str, Scores]) -> list[tuple[str, ...]]:
 
 
 def _labels(found: Comparison) -> list[str]:
-    """The mechanisms that were run, in the study's order."""
+    """Return the mechanisms that were run, in the study's order."""
     run = list(dict.fromkeys(found.results["mechanism"].to_pylist()))
     return sorted(run, key=lambda name: [*found.study.mechanisms, name].index(name))
 
@@ -244,7 +244,7 @@ def _describe_mechanisms(found: Comparison) -> list[tuple[str, str, str]]:
 
 
 def _describe_case(found: Comparison, case: Case, scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """The charts and numbers of one table and workload."""
+    """Return the charts and numbers of one table and workload."""
     drawn = [
         {"metric": get_metric(name), "chart": _curves(found, name, one, case), "table": _numbers(found, one, case)}
         for name, one in scores.items()
@@ -270,7 +270,7 @@ def _curves(found: Comparison, metric: str, scores: Scores, case: Case, *, keyed
 
 
 def _numbers(found: Comparison, scores: Scores, case: Case) -> dict[str, Any]:
-    """The means, with the best of each budget marked, and the seconds of a run."""
+    """Return the means, with the best of each budget marked, and the seconds of a run."""
     epsilons = sorted({epsilon for c, _, epsilon in scores.values if c == case})
     choose = min if scores.better == "lower" else max
     best = {epsilon: choose(scores.means(case, epsilon).values()) for epsilon in epsilons}
@@ -328,7 +328,7 @@ def _ratio_tables(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tu
 
 
 def _failures(found: Comparison) -> list[tuple[str, str, str, str, int]]:
-    """The runs and scores that came to nothing: table, mechanism, epsilon, why, and how many."""
+    """Return the runs and scores that came to nothing: table, mechanism, epsilon, why, and how many."""
     counted: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for line in found.results.to_pylist():
         if line["outcome"] != DONE and line["part"] == "":

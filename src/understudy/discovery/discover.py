@@ -78,7 +78,7 @@ def _trial_column(column: Column) -> Column:
     return parse_field(fill_field(column.field, **trial_facts(column.field, MOST_CODES[-1])), 0)
 
 
-class NoRows:
+class EmptySource:
     """A source without rows: it says whose rows they are and what their codes are, and counts nothing.
 
     Args:
@@ -195,7 +195,7 @@ class Discovery:
     def _discover_values(self, columns: Sequence[Open]) -> None:
         if not columns:
             return
-        table = self.table.over(self.opener(self._coding([_words(column) for column in columns])))
+        table = self.table.with_source(self.opener(self._coding([_words(column) for column in columns])))
         left = self.rho - (self.table.account.spent - self._before)  # including what searches did not use
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
@@ -212,7 +212,7 @@ class Discovery:
         self, columns: Sequence[Column], shares: Mapping[str, Fraction], what: Mapping[str, What]
     ) -> dict[str, Measurement]:
         self.progress(Step("discover", None, ", ".join(sorted({f"the {one}" for one in what.values()}))))
-        return self.table.over(self.opener(self._coding(columns))).tally(shares, what=what)
+        return self.table.with_source(self.opener(self._coding(columns))).tally(shares, what=what)
 
     def _coding(self, columns: Sequence[Column]) -> Schema:
         return replace(self.schema, columns=tuple(columns), rules=())

@@ -249,7 +249,7 @@ class Search:
         return _format_unit(self._trial, unit)
 
     def _fits(self, unit: Any) -> bool:
-        """Whether a unit, and the point before it, survive formatting: amounts with many decimals may not."""
+        """Return whether a unit, and the point before it, survive formatting: amounts with many decimals may not."""
         if not isinstance(self._trial, Numeric) or self._trial.per_unit == 1:
             return True
         try:

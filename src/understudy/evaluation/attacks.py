@@ -166,7 +166,9 @@ def attack(
     """
     release = release if isinstance(release, Release) else Release.load(release)
     if release.receipt.rehearsal:
-        raise InputError("a rehearsal is about nobody: there is nobody to attack; give a release of a real table")
+        raise InputError(
+            "the release is a rehearsal on made-up rows, so nobody can be attacked; give one of a real table"
+        )
     for name in secrets:
         find_column(release.schema, name, "secret")
     if not 0 < minutes < math.inf:
@@ -177,10 +179,10 @@ def attack(
     claim = Ceiling.of(release.receipt)
     with _one_thread():
         if holdout is None:
-            games = _refold(release, rows, 60 * minutes, rng, report)
+            games = _cross_fit(release, rows, 60 * minutes, rng, report)
         else:
             games = [_hold_out(release, rows, _People.of(holdout, release.schema, "holdout table"), rng)]
-        played = [_play(game, report, number, len(games)) for number, game in enumerate(games)]
+        played = [_run_game(game, report, number, len(games)) for number, game in enumerate(games)]
     limits = {"auc": claim.auc, "advantage": claim.advantage, "true_positives": float(claim.power(_RARE))}
     domain, notes = release.schema.domain, []
     if len(domain) > _COLUMNS:
@@ -218,7 +220,7 @@ class _People:
         frame = nw.from_native(collect_table(data, schema), eager_only=True).to_arrow()
         encoded = schema.encode(frame)
         if encoded.keep.sum() < 4 * FOLDS:
-            raise InputError(f"the {what} has fewer than {4 * FOLDS} rows that fit the schema: too few to attack")
+            raise InputError(f"the {what} has fewer than {4 * FOLDS} rows that fit the schema; give more")
         column = schema.privacy_unit.column
         named = range(frame.num_rows) if column is None else frame[column].to_pylist()
         units = np.unique(np.array([str(name) for name in named]), return_inverse=True)[1]
@@ -252,7 +254,7 @@ class _Game:
         return {name: self.recoding.apply(name, array).astype(np.uint32) for name, array in codes.items()}
 
 
-def _refold(
+def _cross_fit(
     release: Release, rows: _People, seconds: float, rng: np.random.Generator, progress: Progress
 ) -> list[_Game]:
     """Runs of the same mechanism on parts of the table, as many as there is time for."""
@@ -291,7 +293,7 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
 
 
 def _hold_out(release: Release, rows: _People, held: _People, rng: np.random.Generator) -> _Game:
-    """The release itself, against rows that it never saw."""
+    """Return the release itself, against rows that it never saw."""
     half = rng.random(int(held.units.max()) + 1)[held.units] < 0.5
     most = 5 * _TARGETS
     outside = held.one_each(half, most, rng)
@@ -305,9 +307,9 @@ Played = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 """By attack, the scores of non-members and of members."""
 
 
-def _play(game: _Game, progress: Progress, number: int, games: int) -> Played:
+def _run_game(game: _Game, progress: Progress, number: int, games: int) -> Played:
     progress(Step("attack", number / games, "guessing who was in the table"))
-    declared, domain = _declare(game), game.model.domain
+    declared, domain = _declared_domain(game), game.model.domain
     raw = {name: np.concatenate([game.others[name], game.members[name]]) for name in declared}
     both, reference, count = game.recode(raw), game.recode(game.reference), len(game.outside)
     seen = game.measurements, game.recoding, declared
@@ -324,8 +326,8 @@ def _play(game: _Game, progress: Progress, number: int, games: int) -> Played:
     return played
 
 
-def _declare(game: _Game) -> Domain:
-    """The declared domain, from the model's and the recoding."""
+def _declared_domain(game: _Game) -> Domain:
+    """Return the declared domain, from the model's and the recoding."""
     maps, merged = game.recoding.maps, game.model.domain
     return Domain({name: len(maps[name]) if name in maps else merged[name] for name in merged})
 
@@ -336,7 +338,7 @@ def _declare(game: _Game) -> Domain:
 def score_measurements(
     measurements: Sequence[Measurement], recoding: Recoding, declared: Domain, targets: Codes, known: Codes, rows: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The log likelihood ratio of the published measurements, with and without each target's row.
+    """Return the log likelihood ratio of the published measurements, with and without each target's row.
 
     The attacker knows the noise, the number of rows and a sample of the population. Returns the score of each target,
     and how many standard deviations apart its presence and its absence are.
@@ -373,7 +375,7 @@ def match_counts(
     rows: float,
     known: float,
 ) -> tuple[float, float]:
-    """How well noisy counts of a target's cells fit its presence, by linear discrimination; and the power of that.
+    """Score how well noisy counts of a target's cells fit its presence, by linear discrimination; and its power.
 
     Args:
         noisy: the measured counts of the cells that the target is in.
@@ -403,14 +405,14 @@ def _cells(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
 
 
 def score_rows(made: Codes, sizes: Mapping[str, int], targets: Codes, reference: Codes) -> NDArray[np.float64]:
-    """How much likelier each target is among the synthetic rows than in the population, by trees of pairs (TAMIS)."""
+    """Score how much likelier a target is among synthetic rows than in the population, by trees of pairs (TAMIS)."""
     domain = Domain(sizes)
     tree = Tree.of_rows(made, domain)
     return tree.log_density(targets) - Tree.of_rows(reference, domain, tree.edges).log_density(targets)
 
 
 def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.float64]:
-    """The log odds of boosted trees that tell synthetic rows from the population's (DOMIAS)."""
+    """Return the log odds of boosted trees that tell synthetic rows from the population's (DOMIAS)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     def stack(codes: Codes) -> NDArray[np.float64]:
@@ -456,7 +458,7 @@ class Tree:
 
     @classmethod
     def of_rows(cls, codes: Codes, domain: Domain, edges: Sequence[Clique] | None = None) -> Tree:
-        """The tree of most mutual information in rows, or that of given edges; half a row is added to each cell."""
+        """Fit the tree of most mutual information to rows, or that of given edges; half a row is added to each cell."""
         wanted: list[Clique] = list(combinations(domain, 2)) if edges is None else list(edges)
         cliques: list[Clique] = [*((column,) for column in domain), *wanted]
         counted = {c: _dense(table, domain.cells(c)) for c, table in marginals(dict(codes), domain, cliques)}
@@ -464,7 +466,7 @@ class Tree:
 
     @classmethod
     def of_model(cls, model: Model, columns: Sequence[str]) -> Tree:
-        """The tree of most mutual information in a model."""
+        """Return the tree of most mutual information in a model."""
         domain = Domain({c: model.domain[c] for c in columns})
         wanted: list[Clique] = list(combinations(columns, 2))
         counted = model.project_many([*((c,) for c in columns), *wanted])
@@ -481,7 +483,7 @@ class Tree:
         return cls(domain, {c: shares[(c,)] for c in domain}, {edge: pairs[edge] for edge in wanted})
 
     def log_density(self, codes: Codes) -> NDArray[np.float64]:
-        """The log probability of each row."""
+        """Return the log probability of each row."""
         found: NDArray[np.float64] = np.zeros(len(next(iter(codes.values()))))
         for (a, b), table in self.pairs.items():
             found += np.log(table[codes[a], codes[b]])
@@ -490,7 +492,7 @@ class Tree:
         return found
 
     def guess(self, column: str, codes: Codes) -> NDArray[np.int64]:
-        """The likeliest code of a column, given each row's other columns."""
+        """Return the likeliest code of a column, given each row's other columns."""
         likely = np.log(self.ones[column])[np.newaxis, :] * (1 - self.degree[column])
         for (a, b), table in self.pairs.items():
             if a == column:
@@ -514,7 +516,7 @@ def _information(table: NDArray[np.float64]) -> float:
 
 
 def _span(columns: list[str], weight: Mapping[Clique, float]) -> list[Clique]:
-    """The spanning tree of largest weight (Kruskal)."""
+    """Return the spanning tree of largest weight (Kruskal)."""
     home = {c: c for c in columns}
     edges: list[Clique] = []
     for a, b in sorted(weight, key=lambda pair: -weight[pair]):
@@ -573,7 +575,7 @@ def _at_one_percent(out: NDArray[np.float64], inside: NDArray[np.float64]) -> fl
 
 
 def _interval(values: Sequence[float], error: float) -> tuple[float, float, float]:
-    """A mean with its 95 % interval: Student's over runs; for one run, that of the area."""
+    """Return a mean with its 95 % interval: Student's over runs; for one run, that of the area."""
     mean = float(np.mean(values))
     if len(values) > 1:
         reach = _STUDENT[min(9, len(values) - 1)] * float(np.std(values, ddof=1)) / math.sqrt(len(values))
@@ -583,7 +585,7 @@ def _interval(values: Sequence[float], error: float) -> tuple[float, float, floa
 
 
 def _pool(played: Sequence[Played], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The mean ROC curve over runs."""
+    """Return the mean ROC curve over runs."""
     grid = np.linspace(0.0, 1.0, 101)
     curves = [roc(*game[name]) for game in played if name in game]
     return grid, np.mean([np.interp(grid, false, true) for false, true in curves], axis=0)
@@ -620,6 +622,6 @@ def _guess_attributes(
 
 
 def _accuracy(game: _Game, tree: Tree, codes: Codes, wanted: Sequence[str]) -> float:
-    """The share of right guesses, averaged over columns; a merged value counts as one."""
+    """Return the share of right guesses, averaged over columns; a merged value counts as one."""
     seen = game.recode(codes)
     return float(np.mean([(tree.guess(name, seen) == seen[name]).mean() for name in wanted]))

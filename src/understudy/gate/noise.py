@@ -3,8 +3,8 @@
 A `Law` encloses its distribution function F at any requested precision. A `Table` keeps, for each value x, the integer
 T[x] with T[x] <= 2^64 F(x) <= T[x] + 1. A uniform number U is drawn bit by bit, 64 bits u first; the sample is the x
 with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] is undecided, and
-then `settle` draws more bits of U and encloses F more closely until the sample is decided. Nothing is rounded, so the
-sample has exactly the requested distribution, tails included. The proof is in docs/proofs/exact-noise.md.
+then `resolve_draw` draws more bits of U and encloses F more closely until the sample is decided. Nothing is rounded, so
+the sample has exactly the requested distribution, tails included. The proof is in docs/proofs/exact-noise.md.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Table:
 
     Args:
         law: the distribution.
-        width: bits drawn before anything else. 64 in use; tests take a few bits, so that `settle` is called often.
+        width: bits drawn before anything else. 64 in use; tests take a few, so that `resolve_draw` is called often.
     """
 
     def __init__(self, law: Law, width: int = 64) -> None:
@@ -163,12 +163,12 @@ class Table:
         at = np.searchsorted(self.entries, words)
         out = at + np.int64(self.first)
         for i in np.flatnonzero(self.entries[at] == words):
-            out[i] = settle(self.law, int(words[i]), self.width, stream)
+            out[i] = resolve_draw(self.law, int(words[i]), self.width, stream)
         return out
 
 
 def _leading_bits(law: Law, width: int) -> tuple[int, list[int]]:
-    """The first value and the certified entries T[x], from the last that is 0 to the first that is all ones."""
+    """Return the first value and the certified entries T[x], from the last that is 0 to the first that is all ones."""
     bits = width + 24  # an entry that cannot be certified at once has probability about 2^-24
     while True:
         enclosed = law.enclose(bits)
@@ -191,7 +191,7 @@ def _leading_bits(law: Law, width: int) -> tuple[int, list[int]]:
     return enclosed.first + start, [*entries[start:stop], top]
 
 
-def settle(law: Law, first: int, width: int, stream: Stream) -> int:
+def resolve_draw(law: Law, first: int, width: int, stream: Stream) -> int:
     """Decide the draw of a uniform number whose first `width` bits are `first`, by drawing more bits.
 
     **Guarantees.** Exact: every further bit of the uniform number is drawn from `stream`, and a value is returned only
@@ -296,12 +296,12 @@ def gaussian_by_rejection(sigma: Fraction, size: int, stream: Stream, margin: fl
     centre, twice = sigma * sigma / scale, 2 * sigma * sigma
     centre_float, twice_float = float(centre), float(twice)
 
-    def accepted(proposals: int) -> NDArray[np.int64]:
+    def accept(proposals: int) -> NDArray[np.int64]:
         y = _proposals(Fraction(scale), proposals, stream, margin)
         gamma = (np.abs(y) - centre_float) ** 2 / twice_float
         return y[run_trials(gamma, lambda i: (abs(int(y[i])) - centre) ** 2 / twice, stream, margin)]
 
-    return _collect(size, accepted, 0.45)
+    return _collect(size, accept, 0.45)
 
 
 def below_exp_neg(x: Fraction, first: int, width: int, stream: Stream) -> bool:

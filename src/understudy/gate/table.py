@@ -22,7 +22,7 @@ from understudy.accounting.charge import (
     laplace_charge,
     laplace_sd,
     list_candidates,
-    numbers,
+    numbers_by_clique,
     planned_charge,
     threshold_charge,
 )
@@ -136,13 +136,13 @@ def check_marginals(
         if not isinstance(against, Mapping) or clique not in against:
             raise SettingError(f"against: the marginal of {clique} is missing; give one for every candidate")
 
-    def made(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
+    def round_marginals(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
         return round_to_units([(clique, domain.cells(clique), against[clique]) for clique in several])
 
     given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
     for batch in batches(cliques, domain.cells):
-        for clique, table in zip(batch, made(batch), strict=True):
-            again = partial(lambda one: made([one])[0], clique)
+        for clique, table in zip(batch, round_marginals(batch), strict=True):
+            again = partial(lambda one: round_marginals([one])[0], clique)
             given[clique] = again if isinstance(against, FixedMarginals) else partial(np.asarray, table)
     return given
 
@@ -439,7 +439,7 @@ class PrivateTable:
         view.__domain = recoding.recode(self.__source.domain)
         return view
 
-    def over(self, source: Source, *, table: str | None = None) -> PrivateTable:
+    def with_source(self, source: Source, *, table: str | None = None) -> PrivateTable:
         """Return the same units counted through another source, with the same account.
 
         Args:
@@ -601,8 +601,8 @@ class PrivateTable:
             raise SettingError("select needs at least one candidate")
         if against is None and not all(wanted):
             raise SettingError("select: a candidate without columns has no first column; name one, or give `against`")
-        weight = None if weights is None else numbers("weight", wanted, weights)
-        offset = None if offsets is None else numbers("offset", wanted, offsets)
+        weight = None if weights is None else numbers_by_clique("weight", wanted, weights)
+        offset = None if offsets is None else numbers_by_clique("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
@@ -832,7 +832,7 @@ class PrivateTable:
         self.__account.pay(charges)
         if recorded is not None:
             return cast(T, recorded)
-        answer = self._released(compute())
+        answer = self._new_answer(compute())
         if self.__recorder is not None:
             self.__recorder.record(charges, answer, self.__recoding)
         return answer
@@ -904,7 +904,7 @@ class PrivateTable:
             return Measurement(clique, values, charge.scale, query)
         return Measurement(clique, values, laplace_sd(charge.scale), query, "laplace")
 
-    def _released(self, answer: T) -> T:
+    def _new_answer(self, answer: T) -> T:
         """Return a new answer; tests replace this method to observe answers."""
         return answer
 

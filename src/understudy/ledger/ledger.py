@@ -186,7 +186,7 @@ class Ledger:
             log.add("reserve", body, dataset=dataset, run=new.run)
             return self._attempt(log, new.run)
 
-    def take(self, run: str) -> RunHandle:
+    def continue_run(self, run: str) -> RunHandle:
         """Continue a run, given its identifier or the beginning of it.
 
         Raises:
@@ -209,7 +209,7 @@ class Ledger:
             log = _Log(connection)
             return self._handle(log, self._resolve_run(log, run), answers=False)
 
-    def peek(self, key: str) -> RunHandle | None:
+    def find_by_key(self, key: str) -> RunHandle | None:
         """Return the run of this key without its answers, or None; writes nothing."""
         if not self._database.exists:
             return None
@@ -218,7 +218,7 @@ class Ledger:
             run = self._find(log, key)
             return None if run is None else self._handle(log, run, answers=False)
 
-    def finished(self, release: str) -> RunHandle | None:
+    def find_finished(self, release: str) -> RunHandle | None:
         """Return the finished run whose release has this digest, or None."""
         if not self._database.exists:
             return None
@@ -236,7 +236,7 @@ class Ledger:
         """
         self._append(handle, "answer", body, payload)
 
-    def complete(self, handle: RunHandle, schema: Mapping[str, Any]) -> None:
+    def record_schema(self, handle: RunHandle, schema: Mapping[str, Any]) -> None:
         """Record the schema that discovery completed from recorded answers."""
         self._append(handle, "schema", {"schema": dict(schema)})
 
@@ -351,14 +351,14 @@ class Ledger:
             log = _Log(connection)
             known = {entry.dataset for entry in log.find(kind="dataset")}
             if name in known:
-                raise SettingError(f"dataset {name!r} is already in the ledger")
+                raise SettingError(f"dataset {name!r} is already in the ledger; choose another name")
             for parent in parents:
                 if parent not in known:
                     raise SettingError(f"dataset {parent!r} is not in the ledger; add it first")
             log.add("dataset", {"parents": list(parents)}, dataset=name)
 
     def datasets(self) -> dict[str, tuple[str, ...]]:
-        """Every dataset with its parents."""
+        """Return every dataset with its parents."""
         if not self._database.exists:
             return {}
         with self._database.read() as connection:
@@ -395,17 +395,17 @@ class Ledger:
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 
     def grants(self, dataset: str | None = None) -> list[Grant]:
-        """The grants of a dataset, or all."""
+        """Return the grants of a dataset, or all."""
         if not self._database.exists:
             return []
         with self._database.read() as connection:
             return [grant for grant in _Log(connection).grants() if dataset in (None, grant.dataset)]
 
-    def used(self, grant: Grant) -> float:
+    def amount_used(self, grant: Grant) -> float:
         """Return what counts towards a grant now, in its own unit; runs from before the first grant count too."""
         with self._database.read() as connection:
             log = _Log(connection)
-            return grant.used(log.drawn(grant), log.now)
+            return grant.amount_used(log.reservations_of(grant), log.now)
 
     def total(self, dataset: str) -> Total:
         """Return the total of all runs about a dataset and about datasets derived from it."""
@@ -416,7 +416,7 @@ class Ledger:
         total = self.total(dataset)
         page: dict[str, Any] = {"dataset": dataset, "runs": total.runs, "rho": total.rho, "epsilon": total.epsilon}
         page |= {"delta": total.delta, "mixed_units": total.mixed, "text": str(total)}
-        page["grants"] = [_describe_grant(grant, self.used(grant)) for grant in self.grants(dataset)]
+        page["grants"] = [_describe_grant(grant, self.amount_used(grant)) for grant in self.grants(dataset)]
         return page
 
     def _check_owner(self, log: _Log, dataset: str) -> None:
@@ -447,7 +447,9 @@ class Ledger:
             reasons = []
             for grant in grants:
                 reason = (
-                    grant.refusal(log.drawn(grant), new) if _may_draw(grant) else f"grant {grant.number} is {grant}"
+                    grant.refusal(log.reservations_of(grant), new)
+                    if _may_draw(grant)
+                    else f"grant {grant.number} is {grant}"
                 )
                 if reason is None:
                     drawn.append(grant.number)
@@ -476,7 +478,7 @@ class Ledger:
             return replace(new, number=_Log(connection).add("token", body)), secret
 
     def tokens(self) -> list[Token]:
-        """Every token of the studio, revoked ones marked."""
+        """Return every token of the studio, revoked ones marked."""
         if not self._database.exists:
             return []
         with self._database.read() as connection:
@@ -524,8 +526,8 @@ class Ledger:
             connection.execute(checkpoints.insert().values(size=made.size, note=made.note))
         return made
 
-    def kept_checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints that the ledger keeps, smallest first."""
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints that the ledger keeps, smallest first."""
         with self._database.read() as connection:
             notes = connection.execute(sa.select(checkpoints.c.note).order_by(checkpoints.c.size)).scalars()
             return [Checkpoint.parse(note) for note in notes]
@@ -550,7 +552,7 @@ class Ledger:
                 before, expected = row.time, row.number + 1
                 leaves.append(leaf)
         good, all_given = 0, [(point, True) for point in given]
-        kept = [(point, False) for point in self.kept_checkpoints()]
+        kept = [(point, False) for point in self.checkpoints()]
         for point, outside in sorted([*kept, *all_given], key=lambda pair: pair[0].size):
             if outside and verifiers and not any(point.is_signed_by(line) for line in verifiers):
                 wrong.append(f"the checkpoint of {point.size} entries is not signed by a given key")
@@ -623,23 +625,23 @@ class _Log:
         return list(map(_entry, self._connection.execute(query)))
 
     def first(self, run: str, kind: str) -> Entry | None:
-        """The first entry of a kind about a run."""
+        """Return the first entry of a kind about a run."""
         row = self._connection.execute(_FIRST_OF_KIND, {"run": run, "kind": kind}).first()
         return None if row is None else _entry(row)
 
     def last_of(self, run: str) -> int:
-        """The number of the last entry about a run."""
+        """Return the number of the last entry about a run."""
         return int(self._connection.execute(_LAST_OF_RUN, {"run": run}).scalar() or 0)
 
     def grants(self) -> list[Grant]:
-        """Every grant, revoked ones marked."""
+        """Return every grant, revoked ones marked."""
         gone = {entry.body["grant"] for entry in self.find(kind="revoke")}
         return [
             Grant(str(entry.dataset), **entry.body, number=entry.number, revoked=entry.number in gone)
             for entry in self.find(kind="grant")
         ]
 
-    def drawn(self, grant: Grant) -> list[Reservation]:
+    def reservations_of(self, grant: Grant) -> list[Reservation]:
         """Return the reservations that count towards a grant: those that draw on it or on no grant."""
         siblings = {one.number for one in self.grants() if one.dataset == grant.dataset}
         about = self.reservations(_descendants(self, grant.dataset))
@@ -786,7 +788,7 @@ def _parents(log: _Log) -> dict[str, tuple[str, ...]]:
 
 
 def _ancestors(parents: Mapping[str, tuple[str, ...]], dataset: str) -> list[str]:
-    """The dataset itself and every dataset it is derived from."""
+    """Return the dataset itself and every dataset it is derived from."""
     found: list[str] = [dataset]
     for name in found:
         found += [parent for parent in parents.get(name, ()) if parent not in found]

@@ -23,12 +23,12 @@ _SIGNATURE, _COSIGNATURE = b"\x01", b"\x04"  # algorithm bytes of signed-note an
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """The hash of one entry."""
+    """Return the hash of one entry."""
     return hashlib.sha256(b"\x00" + data).digest()
 
 
 def tree_root(leaves: Sequence[bytes]) -> bytes:
-    """The root of the tree over these leaf hashes.
+    """Return the root of the tree over these leaf hashes.
 
     >>> tree_root([]).hex()[:8]
     'e3b0c442'
@@ -62,7 +62,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, origin: str, size: int, root: bytes) -> Checkpoint:
-        """An unsigned checkpoint."""
+        """Return an unsigned checkpoint."""
         return cls(origin, size, root, f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n")
 
     @classmethod
@@ -90,12 +90,12 @@ class Checkpoint:
         return self.text + "\n" + "".join(lines)
 
     def sign(self, name: str, key: Ed25519PrivateKey) -> Checkpoint:
-        """The checkpoint with the ledger's own signature added."""
+        """Return the checkpoint with the ledger's own signature added."""
         signature = _key_id(name, _SIGNATURE, key.public_key()) + key.sign(self.text.encode())
         return self._add_signature(name, signature)
 
     def cosign(self, name: str, key: Ed25519PrivateKey) -> Checkpoint:
-        """The checkpoint with a second party's signature and its time added (C2SP tlog-cosignature)."""
+        """Return the checkpoint with a second party's signature and its time added (C2SP tlog-cosignature)."""
         seconds = int(time.time())
         signed = key.sign(f"cosignature/v1\ntime {seconds}\n{self.text}".encode())
         return self._add_signature(
@@ -106,7 +106,7 @@ class Checkpoint:
         return Checkpoint(self.origin, self.size, self.root, self.text, (*self.signatures, (name, signature)))
 
     def is_signed_by(self, verifier: str) -> bool:
-        """Whether the key of this verifier line signed or cosigned the checkpoint.
+        """Return whether the key of this verifier line signed or cosigned the checkpoint.
 
         Raises:
             LedgerError: if the verifier line cannot be read.

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from understudy.accounting import Budget, epsilon_of
-from understudy.accounting.exact import float_above, float_below, fraction_of, upwards
+from understudy.accounting.exact import float_above, float_below, format_up, fraction_of
 from understudy.errors import SettingError
 
 YEAR = timedelta(days=365)
@@ -74,11 +74,11 @@ class Total:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         note = "; the runs protect different units, so this total is a guarantee for none of them" if self.mixed else ""
         if self.epsilon is None:
-            return f"{runs}, rho {upwards(self.rho)} in total{note}"
+            return f"{runs}, rho {format_up(self.rho)} in total{note}"
         if self.runs > 1:
             note += "; for budgets fixed in advance (if later budgets were chosen after seeing earlier results, the "
             note += "delta doubles)"
-        return f"{runs}, epsilon {upwards(self.epsilon)} in total at delta {upwards(self.delta or 0.0)}{note}"
+        return f"{runs}, epsilon {format_up(self.epsilon)} in total at delta {format_up(self.delta or 0.0)}{note}"
 
 
 def add_up(reservations: Iterable[Reservation]) -> Total:
@@ -147,7 +147,7 @@ class Grant:
         """The most that may be drawn, in the grant's own unit."""
         return float(self.rho if self.rho is not None else self.epsilon or 0.0)
 
-    def used(self, drawn: Iterable[Reservation], now: datetime) -> float:
+    def amount_used(self, drawn: Iterable[Reservation], now: datetime) -> float:
         """Return the total of the reservations that count towards this grant at `now`, in the grant's own unit.
 
         **Guarantees.** Never too small; see `add_up` for the two bounds. Infinite if neither bound applies, or if the
@@ -166,7 +166,10 @@ class Grant:
                 f"the runs about {self.dataset!r} would protect different units, and their sum would be a guarantee "
                 f"for none of them (grant {self.number}: {self}); protect the same unit in every run"
             )
-        unit, shown = "rho" if self.rho is not None else "epsilon", upwards(total) if total < math.inf else "too much"
+        unit, shown = (
+            "rho" if self.rho is not None else "epsilon",
+            format_up(total) if total < math.inf else "too much",
+        )
         return f"{self.dataset!r} would reach {unit} {shown}; grant {self.number} allows {self}"
 
     def _current(self, drawn: Iterable[Reservation], now: datetime) -> list[Reservation]:

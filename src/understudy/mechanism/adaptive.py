@@ -21,8 +21,9 @@ from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
 from understudy.gate.selection import FixedMarginals
 from understudy.measurement import Measurement
-from understudy.mechanism.aim import Choice, RoundLog, fit_into, measure_columns
-from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
+from understudy.mechanism.aim import Choice, RoundLog, fit_into
+from understudy.mechanism.base import Count, Footprint, Positive, Share
+from understudy.mechanism.columns_first import ColumnsFirst
 from understudy.mechanism.spanning_tree import Components
 from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, GeneratorName
@@ -46,7 +47,7 @@ _ROUND_TOLERANCES = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # of fits within ro
 _FINAL_TOLERANCES = ((24.0, 0.03), (1.0, 1e-2), (0.0, 1e-3))  # of the last fit
 
 
-class Adaptive(Mechanism):
+class Adaptive(ColumnsFirst):
     """Select a batch of marginals that the model explains worst, measure them and fit the model, in a few rounds.
 
     **Privacy.** Rows are read only by `measure` and `select` of the gate. Shares, candidates,
@@ -80,10 +81,7 @@ class Adaptive(Mechanism):
     growth: Annotated[float, Field(ge=1, le=10)] = 1.3
     choosing: Share = 0.1
     first: Share = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
     look_if_noisy: Annotated[float, Field(ge=0, lt=1)] = 0.6
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
     max_cells: Count = 1_000_000
     bounds: bool = True
     generator: GeneratorName = "pgm"
@@ -99,16 +97,8 @@ class Adaptive(Mechanism):
         """Measure the columns, then select a batch, measure it and fit the model in each round."""
         declared, total = table.domain, table.rows_public
         columns = [r for r in self._cliques(declared) if len(r) == 1]
-        raw, stages, table = measure_columns(
-            table,
-            columns,
-            rho=rho,
-            first=self.first,
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            look_if_noisy=self.look_if_noisy,
-            progress=progress,
+        raw, stages, left, table = self.measure_columns(
+            table, columns, rho=rho, look_if_noisy=self.look_if_noisy, progress=progress
         )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
@@ -116,11 +106,10 @@ class Adaptive(Mechanism):
         log = RoundLog(weights | {STOP: 0.0}, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
         model = estimate(domain, measurements, total=total)
-        left = rho - math.fsum(rho * part for _, part in stages)
         planned_shares = [left / rho * part for part in self._parts(self.rounds)]  # fixed before the first round
 
-        def kept() -> list[Measurement]:
-            """All measurements as the gate returned them."""
+        def all_measurements() -> list[Measurement]:
+            """Return all measurements as the gate returned them."""
             return [*raw, *measurements[len(raw) :]]
 
         for number in range(self.rounds):
@@ -150,14 +139,16 @@ class Adaptive(Mechanism):
                 size_mib = JunctionTree.of(domain, [m.clique for m in measurements]).size_mib
                 fitted, tolerance = measurements, _tolerance(_ROUND_TOLERANCES, size_mib)
                 if left <= 0:  # the last fit uses the cumulative counts of columns with an axis
-                    fitted = re_express_all(declared, kept(), table.recoding, table.code_groups, total=total)
+                    fitted = re_express_all(
+                        declared, all_measurements(), table.recoding, table.code_groups, total=total
+                    )
                     tolerance = _tolerance(_FINAL_TOLERANCES, size_mib)
                 model = estimate(domain, fitted, total=total, warm_start=model, tolerance=tolerance)
             progress(Step("measure", 1 - left / rho, _describe_round(number + 1, len(found), model)))
         rounds = log.entries()
         if self.generator != "pgm":
-            return self.conclude(table, kept(), rounds=rounds, progress=progress)
-        return Fit(model, kept(), table.recoding, rounds, self.make_generator())
+            return self.conclude(table, all_measurements(), rounds=rounds, progress=progress)
+        return Fit(model, all_measurements(), table.recoding, rounds, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the junction tree, the candidates' marginals, and the charges, which name candidates."""
@@ -220,11 +211,12 @@ class Adaptive(Mechanism):
         return {
             r: w
             for r, w in weights.items()
-            if w > 0 and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or _connected(r, known))))
+            if w > 0
+            and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or _is_connected(r, known))))
         }
 
 
-def _connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
+def _is_connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
     """Return whether these pairs connect the columns of a clique."""
     reached, waiting = {clique[0]}, [clique[0]]
     while waiting:
@@ -327,12 +319,12 @@ def choose_batch(
             components.join(pick)
             open_ = {r: w for r, w in open_.items() if len(r) == 1 or components.are_apart(r)}
         if len(open_) <= _MOST_RECHECKED:
-            open_ = _still_fitting(domain, open_, [*measured, *chosen], limit_mib)
+            open_ = _fitting_candidates(domain, open_, [*measured, *chosen], limit_mib)
     shares = allocation.weights([weights[r] * domain.cells(r) for r in chosen])
     return Batch(dict(zip(chosen, shares, strict=True)), drawn * rho / draws, record)
 
 
-def _still_fitting(
+def _fitting_candidates(
     domain: Domain, weights: dict[Clique, float], chosen: Sequence[Clique], limit_mib: float
 ) -> dict[Clique, float]:
     """Return the candidates that still fit; there may be none."""

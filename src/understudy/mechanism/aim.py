@@ -19,9 +19,9 @@ from pydantic import Field
 from understudy.domain import NO_GROUPS, Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable, Selection
-from understudy.measurement import Measurement, noisy_total
-from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
-from understudy.mechanism.compress import compress
+from understudy.measurement import Measurement
+from understudy.mechanism.base import Count, Footprint, NotNegative, Positive, Share
+from understudy.mechanism.columns_first import ColumnsFirst
 from understudy.model.estimate import estimate, estimate_as_printed
 from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.generate import re_express_all
@@ -32,14 +32,11 @@ from understudy.workload import Workload
 
 _ROUND_TOLERANCES, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
 _FINAL_TOLERANCES, _SMALL_MIB = (1e-3, 1e-4), 1.0  # tolerance of the last fit, of larger and small models
-_FEW_CODES = 8  # columns of fewer codes need a second measurement less: they have little to merge
 _MOST_CELLS = 1 << 25  # cells of all candidates after merging, if the declared ones have fewer: a gigabyte
 _NEW_PAIRS = 8  # the record keeps the model's expectation of this many new pairs
-_FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
-_LEAST_SHARE = 0.002  # a second measurement with a smaller part of the budget is skipped
 
 
-class AIM(Mechanism):
+class AIM(ColumnsFirst):
     """Measure the marginal that the model explains worst, round by round, until the budget is spent.
 
     **Privacy.** Rows are read only through the gate. The shares of the rounds, the codes that are merged and the
@@ -51,7 +48,7 @@ class AIM(Mechanism):
         max_mib: the largest junction tree, in MiB; a round may use the same part of it as was spent of the budget.
         rounds: the number of rounds to plan for, as a multiple of the number of columns.
         measured: the part of each round's budget for measuring; the rest is for selection.
-        first: the part of the budget for a first measurement of every column; 0 for none.
+        first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
         look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
@@ -76,10 +73,6 @@ class AIM(Mechanism):
     max_mib: Positive = 80.0
     rounds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 16.0
     measured: Share = 0.9
-    first: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
     fewest: NotNegative = 4.0
     anneal: bool = True
     score: Literal["expected", "cells"] = "expected"
@@ -96,23 +89,18 @@ class AIM(Mechanism):
         return {"first": 0.9 / 16, "look": 0.0, "threshold": 0.0, "fewest": 0.0, "as_printed": True}
 
     def __post_init__(self) -> None:
-        if not self.first + self.look <= 0.9 or (self.look and not self.first):
-            raise SettingError("aim: first and look may take at most 0.9 of the budget, and look needs first")
+        super().__post_init__()
+        if self.look and not self.first:
+            raise SettingError(
+                "aim: look is a second measurement and needs a first one; give first too, or set look to 0"
+            )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
         declared, total = table.domain, table.rows_public
         columns = self._columns(declared)
-        raw, stages, table = measure_columns(
-            table,
-            columns,
-            rho=rho,
-            first=self.first * (len(columns) / len(declared) if self.as_printed else 1),  # Algorithm 3: alpha / T each
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            progress=progress,
-        )
+        part = len(columns) / len(declared) if self.as_printed else 1.0  # Algorithm 3: alpha / T each
+        raw, stages, left, table = self.measure_columns(table, columns, rho=rho, part=part, progress=progress)
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
         weights = fit_into(domain, known, self._room(declared))
@@ -121,7 +109,6 @@ class AIM(Mechanism):
         measurements = re_express_all(declared, raw, table.recoding)
         fit_model = estimate_as_printed if self.as_printed else estimate
         model = _uniform(domain, total) if not raw else fit_model(domain, measurements, total=total)
-        left = rho - math.fsum(rho * part for _, part in stages)
         share = (rho if self.anneal else left) / (self.rounds * len(domain))
         while left > 0:
             if left <= (2 if self.anneal else 1.5) * share:  # Algorithm 4, line 8: too little for two more rounds
@@ -216,69 +203,6 @@ def _possible_cells(domain: Domain, cliques: Iterable[Clique]) -> dict[Clique, f
     """
     allowed = [(frozenset(rule.clique), 1 - float(rule.mask.mean())) for rule in domain.rules]
     return {r: domain.cells(r) * math.prod(share for columns, share in allowed if columns.issubset(r)) for r in cliques}
-
-
-def measure_columns(
-    table: PrivateTable,
-    columns: Sequence[Clique],
-    *,
-    rho: float,
-    first: float,
-    look: float,
-    precise: float,
-    threshold: float,
-    look_if_noisy: float | None = None,
-    progress: Progress = silent,
-) -> tuple[list[Measurement], list[tuple[int, float]], PrivateTable]:
-    """Measure columns (Algorithm 3), twice if they have too many codes for the number of rows; merge rare codes.
-
-    Args:
-        table: the private table.
-        columns: the cliques of single columns to measure.
-        rho: the budget of the whole run.
-        first: the part of it for the first measurement; 0 measures nothing.
-        look: the largest part of it for the second measurement.
-        precise: the noise of a column, as a share of the rows, below which it is not measured again.
-        threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
-        look_if_noisy: replaces `look` if the noise of columns would exceed the rows even with the whole budget.
-        progress: called before the first measurement.
-
-    Returns:
-        The measurements; for both steps, the number of measurements and their part of the budget; and the table with
-        rare codes merged.
-    """
-    if not first:
-        return [], [], table
-    progress(Step("measure", 0.0, "one-way marginals"))
-    sizes = {r: table.domain.cells(r) ** (1 / 3) for r in columns}
-    raw = table.measure(columns, rho=first * rho, weights=sizes if look else None)
-    stages = [(len(raw), first)]
-    wanted = _needed_budgets(table, raw, precise)
-    if look_if_noisy is not None and precise * (math.fsum(wanted.values()) / rho) ** (1 / table.weight_power) > 1:
-        look = look_if_noisy
-    if look * rho < math.fsum(wanted.values()):
-        spend, sizes = look * rho, {r: sizes[r] for r in wanted}
-    else:
-        spend, sizes = math.fsum(wanted.values()), {r: math.sqrt(need) for r, need in wanted.items()}
-    if spend > _LEAST_SHARE * rho:
-        raw += table.measure(sizes, rho=spend, weights=sizes)
-        stages.append((len(sizes), spend / rho))
-    if not threshold:
-        return raw, stages, table
-    recoding = compress(table.domain, raw, table.code_groups, threshold=threshold)
-    return raw, stages, table.recode(recoding)
-
-
-def count_rows(table: PrivateTable, measured: Sequence[Measurement], rho: float) -> tuple[list[Measurement], float]:
-    """Measure a column if nothing tells the number of rows yet: it is not public, and nothing was measured.
-
-    Returns:
-        The measurements, and what is left of `rho`.
-    """
-    if measured or table.rows_public is not None:
-        return list(measured), rho
-    smallest = min(table.domain, key=table.domain.__getitem__)
-    return table.measure([(smallest,)], rho=_FOR_ROWS * rho), (1 - _FOR_ROWS) * rho
 
 
 @dataclass(frozen=True)
@@ -415,18 +339,6 @@ def ablations() -> dict[str, dict[str, Any]]:
         "no closure": paper | {"closure": False},
         "relaxed projection": paper | {"generator": "rap"},
     }
-
-
-def _needed_budgets(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
-    """Return for each column the budget at which its noise is this share of the noisy number of rows."""
-    rows = noisy_total(ones)
-    wanted = {}
-    for one in ones:
-        enough = precise * max(1.0, _FEW_CODES / len(one.values)) * rows
-        target = enough / (math.sqrt(2 / math.pi) * len(one.values))
-        if target < one.sigma and len(one.values) > 1:
-            wanted[one.clique] = table.rho_for(target)
-    return wanted
 
 
 def _uniform(domain: Domain, total: float | None) -> GraphicalModel:

@@ -154,7 +154,7 @@ class Mechanism(ABC):
     def own_model(
         self, domain: Domain, measurements: Sequence[Measurement], recoding: Recoding, total: float | None
     ) -> Model | None:
-        """The model of a mechanism that needs no generator; by default None."""
+        """Return the model of a mechanism that needs no generator; by default None."""
         return None
 
     def conclude(

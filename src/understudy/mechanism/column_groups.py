@@ -128,6 +128,6 @@ def join_neighbours(domain: Domain, columns: Sequence[str], cells: int) -> Itera
         yield group
 
 
-def positive(values: Any) -> NDArray[np.float64]:
+def clip_negative(values: Any) -> NDArray[np.float64]:
     """Counts with negative ones set to zero."""
     return np.maximum(np.asarray(values, np.float64), 0.0)

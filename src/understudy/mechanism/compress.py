@@ -69,7 +69,7 @@ def compress(
         enough = (threshold if as_printed else _raise_threshold(threshold, len(counts))) * sigma
         rare = counts < enough
         groups = NO_GROUPS if as_printed else groups
-        places, tied = groups.axis(column) if threshold else 0, groups.tied(column)
+        places, tied = groups.axis(column) if threshold else 0, groups.has_order_rule(column)
         if places:
             least, area = (2 * enough, 0.0) if tied else (3 * enough, _COARSE * _spread(counts[:places]) * sigma)
             if tied and once:
@@ -116,12 +116,12 @@ def _combine_columns(domain: Domain, one_ways: Sequence[Measurement]) -> dict[st
 
 
 def _raise_threshold(threshold: float, codes: int) -> float:
-    """The threshold, raised in columns of very many codes: the noise alone takes thousands of empty ones past it."""
+    """Raise the threshold in columns of very many codes: the noise alone takes thousands of empty ones past it."""
     return max(threshold, math.sqrt(2 * math.log(codes))) if threshold and codes >= _MANY else threshold
 
 
 def _spread(counts: NDArray[np.float64]) -> float:
-    """The number of places that most rows take up: 1.25 times those between their 10th and 90th percentile.
+    """Return the number of places that most rows take up: 1.25 times those between their 10th and 90th percentile.
 
     Bounds that are too wide, and a few distant values, do not change it.
     """
@@ -162,7 +162,7 @@ def _merge_intervals(
     sums = np.concatenate(([0.0], np.cumsum(counts[:places])))
 
     def halve(start: int, size: int) -> list[int]:
-        """The ends of intervals; one that holds enough rows for its places is halved."""
+        """Return the ends of intervals; one that holds enough rows for its places is halved."""
         if start >= places:
             return []
         end = min(start + size, places)

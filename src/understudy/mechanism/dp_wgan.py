@@ -6,7 +6,6 @@ are explained in docs/decisions/dp-wgan.md; paper mode undoes what is a setting.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,21 +13,20 @@ import numpy as np
 from pydantic import Field
 
 from understudy.domain import Domain
-from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Critic
-from understudy.mechanism.aim import count_rows, measure_columns
-from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, one_way
-from understudy.model.critic import AdversarialNetwork, mean_gradients
+from understudy.mechanism.base import Count, Footprint, NotNegative, Positive, one_way
+from understudy.mechanism.columns_first import ColumnsFirst, count_rows
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
+from understudy.model.network import AdversarialNetwork, mean_gradients
 from understudy.model.relaxed import Floats
 from understudy.progress import Progress, Step, silent
 
 _MOST_WEIGHTS = 1 << 22  # of a critic; columns of very many codes get fewer hidden units
 
 
-class DPWGAN(Mechanism):
+class DPWGAN(ColumnsFirst):
     """Train a critic on noisy gradients of all rows, and a generator network against the critic; repeat.
 
     The critic learns to give real rows a higher score than generated ones, with one hidden layer and limited weights;
@@ -69,37 +67,22 @@ class DPWGAN(Mechanism):
     anchor: NotNegative = 30.0
     first: Annotated[float, Field(ge=0, lt=1)] = 0.1
     look: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """The entry's critic, clipping and steps; nothing is measured before, and the columns have no part in the loss.
+        """Return the entry's critic, clipping and steps; nothing is measured first, and the loss is the critic's alone.
 
         The number of rounds is ours: a round of the entry sees 640 rows, a round here sees all of them ten times.
         """
         entry = {"critic_steps": 10, "hidden": 1024, "clip": 1.0, "bound": 0.01, "critic_rate": 0.001}
         return entry | {"rounds": 20, "anchor": 0.0, "first": 0.0}
 
-    def __post_init__(self) -> None:
-        if not self.first + self.look <= 0.9:
-            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
-
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, then train critic and generator in turn."""
         table.require_gradients()
         declared, total = table.domain, table.rows_public
-        raw, stages, table = measure_columns(
-            table,
-            one_way(declared),
-            rho=rho,
-            first=self.first,
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            progress=progress,
-        )
-        raw, left = count_rows(table, raw, rho - math.fsum(rho * part for _, part in stages))
+        raw, _, left, table = self.measure_columns(table, one_way(declared), rho=rho, progress=progress)
+        raw, left = count_rows(table, raw, left)
         columns, width = re_express_all(declared, raw, table.recoding), self._width(table.domain)
         network = AdversarialNetwork(table.domain, columns, total=total, rate=self.generator_rate, anchor=self.anchor)
         critic = network.first_critic(width)
@@ -120,7 +103,7 @@ class DPWGAN(Mechanism):
         return Critic(*(np.clip(array, -self.bound, self.bound).astype(np.float32) for array in moved))
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The critic with its gradients in whole numbers, and the generated rows."""
+        """Return the memory of the critic, of its gradients in whole numbers and of the generated rows."""
         codes = sum(domain.values())
         weights = codes * self._width(domain)
         steps = self.rounds * self.critic_steps

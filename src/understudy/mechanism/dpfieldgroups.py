@@ -62,7 +62,7 @@ class DPFieldGroups(ColumnGroups):
         return self.conclude(table, table.measure(groups, rho=left), progress=progress)
 
     def divide(self, domain: Domain) -> list[Clique]:
-        """The groups of the settings, then single columns."""
+        """Return the groups of the settings, then single columns."""
         given = super().divide(domain)[: len(self.groups)]
         named = {column for group in given for column in group}
         return [*given, *((column,) for column in domain if column not in named)]

@@ -61,7 +61,7 @@ class DPSyn(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """The contest's gradual updates."""
+        """Return the contest's gradual updates."""
         return {"updates": "dpsyn"}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -81,7 +81,7 @@ class DPSyn(Mechanism):
         return Generator(self.generator, 80.0, updates=self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """A few copies of all tables."""
+        """Return the memory of a few copies of all tables."""
         cells = sum(domain.values()) + sum(map(domain.cells, self._tables(domain)))
         return Footprint(memory_bytes=100 * cells + (64 << 20), disk_bytes=16 * cells + 512 * len(domain) ** 2)
 

@@ -63,7 +63,7 @@ class HDMM(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """The same part of the budget for every table of the workload."""
+        """Return the same part of the budget for every table of the workload."""
         return {"equal": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -85,7 +85,7 @@ class HDMM(Mechanism):
         return Generator(self.generator, self.max_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """All tables at once in a few copies, their answers, and the junction tree where there is one."""
+        """Return the memory of a few copies of all tables, of their answers and of the junction tree, if any."""
         tables = list_tables(domain, self.workload, self.max_cells)
         answers = sum(int(math.prod(1.2 * domain[column] + 1 for column in r)) for r in tables)
         tree = int(self.max_mib * (1 << 20))
@@ -94,7 +94,7 @@ class HDMM(Mechanism):
     def _strategy(
         self, domain: Domain, clique: Clique, groups: CodeGroups, norm: int
     ) -> tuple[KroneckerQuery | None, float]:
-        """The query of a clique, None for its cells, and its squared error at sensitivity 1 and noise of variance 1."""
+        """Return a clique's query (None for its cells) and its squared error, at sensitivity 1 and noise variance 1."""
         axes = {column: groups.axis(column) for column in clique}
         ordered = sum(places > 1 for places in axes.values())
         if self.answers == "cells" or not ordered or max(domain.shape(clique)) > _WIDEST:
@@ -108,7 +108,7 @@ class HDMM(Mechanism):
 def column_strategy(
     size: int, places: int, answers: Answers, norm: int, bits: int = _BITS
 ) -> tuple[NDArray[np.int64], float]:
-    """A column's strategy in whole numbers, and its squared error at sensitivity 1.
+    """Return a column's strategy in whole numbers, and its squared error at sensitivity 1.
 
     Args:
         size: the number of codes.
@@ -133,7 +133,7 @@ def column_strategy(
 
 
 def count_queries(size: int, answers: Answers) -> int:
-    """How many ranges, prefixes or cells an axis has."""
+    """Return how many ranges, prefixes or cells an axis has."""
     return size * (size + 1) // 2 if answers == "ranges" else size
 
 
@@ -151,7 +151,7 @@ def workload_gram(size: int, answers: Answers) -> Matrix:
 
 
 def strategy_error(strategy: Matrix, gram: Matrix, norm: int) -> float:
-    """The summed squared error of a workload, ||A||^2 tr((A'A)^-1 W'W), at noise of variance 1.
+    """Return the summed squared error of a workload, ||A||^2 tr((A'A)^-1 W'W), at noise of variance 1.
 
     >>> round(strategy_error(np.eye(4), workload_gram(4, "prefixes"), 1), 4)
     10.0
@@ -163,7 +163,7 @@ def strategy_error(strategy: Matrix, gram: Matrix, norm: int) -> float:
 
 
 def p_identity(theta: Matrix, norm: int) -> Matrix:
-    """The p-Identity strategy of OPT_0: [I; Theta] with every column scaled to norm 1."""
+    """Return the p-Identity strategy of OPT_0: [I; Theta] with every column scaled to norm 1."""
     whole = np.vstack([np.eye(theta.shape[1]), theta])
     scaled: Matrix = whole / np.linalg.norm(whole, norm, axis=0)
     return scaled
@@ -205,7 +205,7 @@ def _error_and_gradient(theta: Matrix, gram: Matrix, norm: int) -> tuple[float, 
 
 
 def tree_of_sums(size: int) -> Matrix:
-    """The identity and the sums of 16, 256, ... neighbours."""
+    """Return the identity and the sums of 16, 256, ... neighbours."""
     rows, width = [np.eye(size)], _BRANCHES
     while width < size:
         groups = np.arange(size) // width

@@ -30,10 +30,10 @@ class Independent(Mechanism):
         return self.conclude(table, table.measure(one_way(table.domain), rho=rho), progress=progress)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
-        """All one-ways, equally weighted."""
+        """Return all one-ways, equally weighted."""
         return dict.fromkeys(one_way(domain), 1.0)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """A few copies of the one-way tables."""
+        """Return the memory of a few copies of the one-way tables."""
         cells = sum(domain.values())
         return Footprint(memory_bytes=64 * cells, disk_bytes=16 * cells + 512 * len(domain))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from understudy.measurement import Measurement
 from understudy.mechanism.base import Count
-from understudy.mechanism.column_groups import ColumnGroups, positive
+from understudy.mechanism.column_groups import ColumnGroups, clip_negative
 
 
 class Laplace(ColumnGroups):
@@ -31,4 +31,4 @@ class Laplace(ColumnGroups):
 
     def clean(self, measurement: Measurement) -> NDArray[np.float64]:
         """Set negative counts to zero."""
-        return positive(measurement.values)
+        return clip_negative(measurement.values)

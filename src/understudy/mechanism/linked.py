@@ -80,7 +80,7 @@ class LinkedMechanism:
         found: dict[str, Fit] = {}
         for name, share in divide_budget(schema).items():
             virtual = schema.virtual_tables[name]
-            report = _under(name, progress)
+            report = _report_as(name, progress)
             found[name] = self.for_table(virtual).fit(open_view(virtual), rho=share * rho, progress=report)
         return found
 
@@ -107,7 +107,7 @@ def check_inner(inner: Mechanism) -> None:
         )
 
 
-def _under(name: str, progress: Progress) -> Progress:
+def _report_as(name: str, progress: Progress) -> Progress:
     def report(step: Step) -> None:
         progress(replace(step, detail=f"{name}: {step.detail}"))
 

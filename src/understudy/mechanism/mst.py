@@ -162,9 +162,9 @@ class MST(Mechanism):
         if self.penalty == 0:
             return None
         noise = math.sqrt(2 / math.pi) * table.sigma(share)
-        return {pair: self._worth(independent[pair], noise) for pair in eligible_pairs(table.domain, self.max_cells)}
+        return {pair: self._offset(independent[pair], noise) for pair in eligible_pairs(table.domain, self.max_cells)}
 
-    def _worth(self, expected: NDArray[np.float64], noise: float) -> float:
+    def _offset(self, expected: NDArray[np.float64], noise: float) -> float:
         """Return a pair's offset: no penalty below 10 % of the rows, full penalty from 20 %, less a bonus for cells.
 
         A pair with more codes also carries more of the dependence between its other neighbours in the tree.

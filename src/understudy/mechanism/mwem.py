@@ -50,7 +50,7 @@ class MWEM(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """The loss as printed; Algorithm 1 has d rounds."""
+        """Return the loss as printed; Algorithm 1 has d rounds."""
         return {"rounds": 1.0, "as_printed": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -58,11 +58,11 @@ class MWEM(Mechanism):
         return self.as_aim().fit(table, rho=rho, progress=progress)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """As AIM's."""
+        """Return the footprint of AIM."""
         return self.as_aim().footprint(domain)
 
     def as_aim(self) -> AIM:
-        """The settings of AIM that make it this mechanism."""
+        """Return the settings of AIM that make it this mechanism."""
         return AIM(
             **self.settings(),
             first=0.0,

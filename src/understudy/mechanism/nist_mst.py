@@ -96,7 +96,7 @@ class NistMST(Mechanism):
         """
         if self.income is None:
             return replace(self, income=marked_income(schema)).prepare(schema)
-        check_kept(schema.domain, [*self._kept(), self.income])
+        check_kept(schema.domain, [*self._kept_cliques(), self.income])
         if self.cliques is not None:
             return replace(self, public=None)
         if self.public is None:
@@ -147,7 +147,7 @@ class NistMST(Mechanism):
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the chosen marginals, at most `max_cells` each, and of those to keep."""
-        kept = list(self._kept())
+        kept = list(self._kept_cliques())
         chosen = [clique for clique, _ in self.cliques or ()]
         sizes = [min(int(self.max_cells), domain.cells(clique)) for clique in chosen]
         if domain.rules:  # columns of a rule share a clique, so the model is more than a tree
@@ -159,10 +159,10 @@ class NistMST(Mechanism):
         return self.public_name or public_name(self.public)
 
     def _choose(self, source: Source) -> Kept:
-        cliques = choose_cliques(source, keep=list(self._kept()), error=self.error)
+        cliques = choose_cliques(source, keep=list(self._kept_cliques()), error=self.error)
         return tuple((clique, 1.0) for clique in cliques)
 
-    def _kept(self, epsilon: float | None = None) -> dict[Clique, float]:
+    def _kept_cliques(self, epsilon: float | None = None) -> dict[Clique, float]:
         """Return the cliques that are always measured, with weights; `keep` has precedence (lines 2 and 6)."""
         income = self.income or ()
         pairs = dict.fromkeys(combinations(income, 2), 2.0) if len(income) > 2 else {}
@@ -176,7 +176,7 @@ class NistMST(Mechanism):
             if not isinstance(self.public, Source):
                 raise SettingError(f"{self.name} has chosen no marginals yet: give a public source, or call `prepare`")
             cliques = self._choose(self.public)
-        return dict(cliques) | self._kept(epsilon)
+        return dict(cliques) | self._kept_cliques(epsilon)
 
     def _weights(
         self, domain: Domain, power: int, guarantee: tuple[float, float] | None = None
@@ -201,7 +201,7 @@ class NistMST(Mechanism):
     def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
         """Line 5, on the merged domain; kept cliques of any size stay, and columns of one code are left out."""
         domain = merged.domain
-        kept = set(self._kept())
+        kept = set(self._kept_cliques())
         free = leave_out_large(domain, [clique for clique in chosen if clique not in kept], int(self.max_cells))
         small = {clique for clique in free if domain.cells(clique) > 1 and merged.can_measure(clique)}
         return {clique: weight for clique, weight in chosen.items() if clique in small or clique in kept}
@@ -328,7 +328,7 @@ def choose_cliques(public: Source, *, keep: Sequence[Clique] = (), error: float 
 
 
 def public_tree(public: Source, keep: Sequence[Clique] = ()) -> list[Clique]:
-    """The maximum spanning tree of mutual information (lines 1 and 2), pairs to keep first."""
+    """Return the maximum spanning tree of mutual information (lines 1 and 2), pairs to keep first."""
     kept = {frozenset(pair) for clique in keep for pair in combinations(clique, 2)}
     weights = pair_information(public)
     raised = {pair: weight + _KEPT * (frozenset(pair) in kept) for pair, weight in weights.items()}
@@ -402,7 +402,7 @@ def _occupied_cells(counts: Counts, shape: tuple[int, ...]) -> tuple[tuple[NDArr
 
 
 def _x_log_x(counts: NDArray[Any]) -> float:
-    """The sum of x log x."""
+    """Return the sum of x log x."""
     positive = counts[counts > 0].astype(np.float64)
     return float(positive @ np.log(positive))
 

@@ -20,6 +20,7 @@ from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
+from understudy.mechanism.columns_first import count_rows
 from understudy.mechanism.compress import compress
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
@@ -33,7 +34,6 @@ from understudy.schema import Recoding
 Family: TypeAlias = Clique
 """An attribute-parent pair as one clique: the child first, then its parents."""
 
-_FOR_ROWS = 0.01  # the part of the budget for the number of rows, if it is not public
 _LEAST_PROBABILITY = 1e-9  # the smallest probability of a value if there are rules, so that some row is possible
 
 
@@ -84,7 +84,7 @@ class PrivBayes(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Select the network (GreedyBayes), measure its marginals (NoisyConditionals)."""
         declared = table
-        ones, left = self._count_rows(table, rho)
+        ones, left = count_rows(table, [], rho)
         cells = self._useful_cells(table, table.rows_public or noisy_total(ones), (1 - self.beta) * left)
         if self.first and (wide := split_columns(table.domain, cells)[0]):
             progress(Step("measure", 0.0, "one-way marginals"))
@@ -126,13 +126,6 @@ class PrivBayes(Mechanism):
         tree = min(int(self.max_mib * 2**17), len(domain) * domain.cells())
         cells = sum(domain.values()) + min(len(domain) * min(self.max_cells, domain.cells()), 2 * tree)
         return Footprint(memory_bytes=64 * cells + 32 * tree + (64 << 20), disk_bytes=24 * cells + 1024 * len(domain))
-
-    def _count_rows(self, table: PrivateTable, rho: float) -> tuple[list[Measurement], float]:
-        """Measure the smallest column if the number of rows is not public; return it and the rest of the budget."""
-        if table.rows_public is not None:
-            return [], rho
-        smallest = min(table.domain, key=table.domain.__getitem__)
-        return table.measure([(smallest,)], rho=_FOR_ROWS * rho), (1 - _FOR_ROWS) * rho
 
     def _merge(self, table: PrivateTable, ones: Sequence[Measurement]) -> PrivateTable:
         return table.recode(compress(table.domain, ones, table.code_groups, threshold=self.threshold))

@@ -20,8 +20,8 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.adaptive import ModelMarginals
-from understudy.mechanism.aim import count_rows, measure_columns
-from understudy.mechanism.base import Footprint, Mechanism, NotNegative, Positive, Share, one_way
+from understudy.mechanism.base import Footprint, Positive, Share, one_way
+from understudy.mechanism.columns_first import ColumnsFirst, count_rows
 from understudy.mechanism.privbayes import maximal_parents
 from understudy.mechanism.rap import choose_worst
 from understudy.model.estimate import estimate
@@ -50,7 +50,7 @@ _ROUND_TOLERANCES, _MEDIUM_MIB = (
 )  # tolerance of the fit before a selection, of large and smaller models
 
 
-class PrivMRF(Mechanism):
+class PrivMRF(ColumnsFirst):
     """Build a tractable graph of dependent columns, measure marginals within its cliques, add marginals in steps.
 
     The first marginals come from a small Bayesian network in each clique of the graph. A few steps then add marginals
@@ -91,10 +91,6 @@ class PrivMRF(Mechanism):
     theta: Positive = 6.0
     max_columns: Annotated[int, Field(ge=2, le=10)] = 6
     max_mib: Positive = 80.0
-    first: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
     generator: GeneratorName = "pgm"
     as_printed: bool = False
 
@@ -128,26 +124,16 @@ class PrivMRF(Mechanism):
             )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.graph + self.choosing <= 0.9:
-            raise SettingError("privmrf: graph and choosing must not exceed 0.9 of the budget together")
-        if not self.first + self.look <= 0.9:
-            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
+            raise SettingError("privmrf: graph and choosing must not exceed 0.9 of the budget together; give one less")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Score pairs, build the graph, measure the first marginals, then refine them step by step."""
         self._check_width(table.domain)
         declared, total = table.domain, table.rows_public
-        raw, stages, table = measure_columns(
-            table,
-            [(column,) for column in declared],
-            rho=rho,
-            first=self.first,
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            progress=progress,
-        )
-        raw, left = count_rows(table, raw, rho - math.fsum(rho * part for _, part in stages))
+        raw, _, left, table = self.measure_columns(table, one_way(declared), rho=rho, progress=progress)
+        raw, left = count_rows(table, raw, left)
         rows, domain = float(total or noisy_total(raw)), table.domain
         varying = [column for column, size in domain.items() if size > 1]
         if not varying:  # no column has two codes left: measure columns again
@@ -212,7 +198,7 @@ class PrivMRF(Mechanism):
         return Generator(self.generator, as_printed=self.as_printed, enough=enough)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The junction tree a few times over, and the tables of all pairs or of a step's candidates."""
+        """Return the memory of a few junction trees, and of the tables of all pairs or of a step's candidates."""
         tree = int(self.max_mib * (1 << 20))
         cells = max(map(domain.cells, combinations(domain, 2)), default=1) + 1_000_000
         return Footprint(memory_bytes=4 * tree + 64 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
@@ -257,7 +243,7 @@ def search_graph(domain: Domain, scores: Scores, limit_mib: float) -> list[Cliqu
         return counted[clique]
 
     def judge(graph: Sequence[int]) -> float:
-        """The score of a graph once it is triangulated; minus infinity if a clique is too large."""
+        """Return the score of a graph once it is triangulated; minus infinity if a clique is too large."""
         parts = triangulate(graph)
         told = sum(table[i][j] for i, later in parts for j in _members(later))
         sizes = [cells(clique) for clique in _maximal(parts)]

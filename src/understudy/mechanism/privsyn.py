@@ -113,7 +113,7 @@ class PrivSyn(Mechanism):
         return Generator(self.generator, self.limit_mib, self.as_printed, self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """A few copies of tables with at most `most_cells` cells in total."""
+        """Return the memory of a few copies of tables with at most `most_cells` cells in total."""
         wide = [column for column, size in domain.items() if size > 1]
         # merging codes may make a pair that is too large small enough
         pairs = sum(min(domain.cells(pair), self.pair_cells) for pair in combinations(wide, 2))

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from understudy.domain import Clique, Domain
-from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.adaptive import ModelMarginals
-from understudy.mechanism.aim import fit_into, measure_columns
-from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
+from understudy.mechanism.aim import fit_into
+from understudy.mechanism.base import Count, Footprint, Share
+from understudy.mechanism.columns_first import ColumnsFirst
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.protocol import Model
@@ -28,7 +26,7 @@ from understudy.workload import Workload
 _MOST_CELLS = 1 << 24  # cells of all candidates together
 
 
-class RAP(Mechanism):
+class RAP(ColumnsFirst):
     """Select the marginals that relaxed rows answer worst, measure them, fit the rows to all measurements; repeat.
 
     The model consists of a thousand rows of relaxed one-hot codes. It needs no junction tree, so any marginals may be
@@ -61,10 +59,6 @@ class RAP(Mechanism):
     rounds: Count = 10
     batch: Count = 5
     measured: Share = 0.9
-    first: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
-    precise: Positive = 0.03
-    threshold: NotNegative = 2.0
     max_cells: Count = 1_000_000
 
     @classmethod
@@ -72,28 +66,16 @@ class RAP(Mechanism):
         """Return the paper's settings: no measurement before the first round, half of each round for selection."""
         return {"first": 0.0, "measured": 0.5}
 
-    def __post_init__(self) -> None:
-        if not self.first + self.look <= 0.9:
-            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
-
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, then select, measure and project in each round."""
         declared, total = table.domain, table.rows_public
-        raw, stages, table = measure_columns(
-            table,
-            [r for r in self._cliques(declared) if len(r) == 1],
-            rho=rho,
-            first=self.first,
-            look=self.look,
-            precise=self.precise,
-            threshold=self.threshold,
-            progress=progress,
-        )
+        columns = [r for r in self._cliques(declared) if len(r) == 1]
+        raw, _, left, table = self.measure_columns(table, columns, rho=rho, progress=progress)
         known = {r: weight for r, weight in self._cliques(table.domain).items() if table.can_measure(r)}
         weights = fit_into(table.domain, known, _MOST_CELLS)
         measurements = re_express_all(declared, raw, table.recoding)
         model = self.project(table.domain, measurements, total, None)
-        share = (rho - math.fsum(rho * part for _, part in stages)) / self.rounds
+        share = left / self.rounds
         chosen: list[Clique] = []
         for number in range(self.rounds):
             batch = self._choose(table, model, weights, chosen, share)
@@ -112,7 +94,7 @@ class RAP(Mechanism):
         return relaxed_of(domain, measurements, total=total, start=before)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The candidates' tables, true and by the model; the relaxed rows with their gradients, and their products."""
+        """Return the memory of the candidates' tables, true and by the model, and of relaxed rows with gradients."""
         closure = Workload.parse(self.workload, domain).closure()
         cells = min(sum(min(domain.cells(r), self.max_cells) for r in closure), _MOST_CELLS)
         rows = count_rows(domain) * (sum(domain.values()) + 4 * math.isqrt(self.max_cells))

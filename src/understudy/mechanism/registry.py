@@ -93,7 +93,7 @@ def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **setting
     if isinstance(mechanism, Mechanism):
         if settings or paper:
             given = ", ".join([*settings, *["paper"] * paper])
-            raise SettingError(f"settings {given}: a mechanism object already has its settings")
+            raise SettingError(f"settings {given}: a mechanism object already has its settings; leave them out")
         return mechanism
     if not isinstance(mechanism, str):
         raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')

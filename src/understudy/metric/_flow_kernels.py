@@ -46,13 +46,52 @@ def _sift_down(keys: Any, items: Any, size: Any) -> Any:
 
 
 @compiled(inner=True)
-def _step(x: Any, room: Any, spare: Any, fine: Any) -> Any:
-    """The price of one more unit at a node, and for how many units it stays so."""
+def _add(keys: Any, items: Any, size: Any, key: Any, item: Any) -> Any:
+    """Add an item to the heap; returns its new size."""
+    keys[size], items[size] = key, item
+    _sift_up(keys, items, size)
+    return size + 1
+
+
+@compiled(inner=True)
+def _step(sign: Any, x: Any, room: Any, spare: Any, fine: Any) -> Any:
+    """Return the price of one more unit (of this sign) at a node, and for how many units it stays so."""
+    if sign < 0:
+        x, room, spare = -x, spare, room
     if x < -spare:
         return -fine, -spare - x
     if x < room:
         return np.int64(0), room - x
     return fine, np.int64(1) << 60
+
+
+@compiled(inner=True)
+def _push(sign: Any, node: Any, most: Any, parent: Any, neighbour: Any, edge: Any, forward: Any, flow: Any) -> Any:
+    """Move at most `most` along the path to a node; return how much, and whether that cancels an opposite flow."""
+    opposite = np.int64(1) << 60
+    at = node
+    while parent[at] >= 0:
+        arc = parent[at]  # it leads from `at` back to its parent
+        carried = sign * forward[arc] * flow[edge[arc]]
+        if carried > 0:
+            opposite = min(opposite, carried)
+        at = neighbour[arc]
+    push = min(most, opposite)
+    at = node
+    while parent[at] >= 0:
+        arc = parent[at]
+        flow[edge[arc]] -= sign * forward[arc] * push
+        at = neighbour[arc]
+    return push, push == opposite
+
+
+@compiled(inner=True)
+def _find_arc(start: Any, edge: Any, node: Any, wanted: Any) -> Any:
+    """Return the arc of `node` that runs along the edge `wanted`."""
+    for arc in range(start[node], start[node + 1]):
+        if edge[arc] == wanted:
+            return arc
+    return np.int64(-1)
 
 
 @compiled()
@@ -77,9 +116,8 @@ def route(
 ) -> Any:
     """Route what is left at the nodes (of this sign) at least cost; False after visiting more than `budget` nodes.
 
-    One long function: a search, its pushes and the prices' update share a dozen arrays, and splitting them would pass
-    all of them around. Arrays are changed in place. `final[v]` says whether mass may end at v. `marks` and `heap` are
-    scratch: five zeros for each node, and two numbers for each node and arc.
+    Arrays are changed in place. `final[v]` says whether mass may end at v. `marks` and `heap` are scratch: five zeros
+    for each node, and two numbers for each node and arc. The heap holds nodes, and `nodes + v` for mass that ends at v.
     """
     nodes = len(x)
     distance, seen, done, parent, visited = marks[0], marks[1], marks[2], marks[3], marks[4]
@@ -88,47 +126,28 @@ def route(
     for source in range(nodes):
         while left[source] * sign > 0:
             stamp += 1
-            size, count = 1, 1
-            keys[0], items[0] = 0, source
+            size, count = _add(keys, items, 0, 0, source), 1
             distance[source], seen[source], parent[source], visited[0] = 0, stamp, -1, source
             reached = np.int64(-1)
             while size > 0 and reached < 0:
                 key, item = keys[0], items[0]
                 size -= 1
                 _sift_down(keys, items, size)
-                if item >= nodes:  # mass ends at v
+                if item >= nodes:
                     v = item - nodes
-                    slope, most = _step(
-                        sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
-                    )
-                    if distance[v] + slope - sign * price[v] > key:
-                        keys[size], items[size] = distance[v] + slope - sign * price[v], item
-                        size += 1
-                        _sift_up(keys, items, size - 1)
+                    slope, most = _step(sign, x[v], room[v], spare[v], fine)
+                    end = distance[v] + slope - sign * price[v]
+                    if end > key:  # it has become dearer since it was added
+                        size = _add(keys, items, size, end, item)
                         continue
-                    push = min(most, sign * left[source])
-                    narrow = np.int64(1) << 60
-                    u = v
-                    while parent[u] >= 0:
-                        arc = parent[u]
-                        carried = -sign * forward[arc] * flow[edge[arc]]  # `arc` leads from u back to its parent
-                        if carried < 0:
-                            narrow = min(narrow, -carried)
-                        u = neighbour[arc]
-                    push = min(push, narrow)
-                    u = v
-                    while parent[u] >= 0:
-                        arc = parent[u]
-                        flow[edge[arc]] -= sign * forward[arc] * push
-                        u = neighbour[arc]
+                    most = min(most, sign * left[source])
+                    push, cancelled = _push(sign, v, most, parent, neighbour, edge, forward, flow)
                     x[v] += sign * push
                     left[source] -= sign * push
-                    if left[source] == 0 or push == narrow:
+                    if left[source] == 0 or cancelled:
                         reached = key
                     else:
-                        keys[size], items[size] = key, item
-                        size += 1
-                        _sift_up(keys, items, size - 1)
+                        size = _add(keys, items, size, key, item)
                     continue
                 v = item
                 if done[v] == stamp or key > distance[v]:
@@ -136,12 +155,8 @@ def route(
                 done[v] = stamp
                 scanned += 1
                 if final[v]:
-                    slope, most = _step(
-                        sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
-                    )
-                    keys[size], items[size] = key + slope - sign * price[v], nodes + v
-                    size += 1
-                    _sift_up(keys, items, size - 1)
+                    slope, most = _step(sign, x[v], room[v], spare[v], fine)
+                    size = _add(keys, items, size, key + slope - sign * price[v], nodes + v)
                 for arc in range(start[v], start[v + 1]):
                     u = neighbour[arc]
                     if done[u] == stamp:
@@ -155,9 +170,7 @@ def route(
                             count += 1
                         seen[u], distance[u] = stamp, far
                         parent[u] = _find_arc(start, edge, u, edge[arc])
-                        keys[size], items[size] = far, u
-                        size += 1
-                        _sift_up(keys, items, size - 1)
+                        size = _add(keys, items, size, far, u)
             if reached < 0 or scanned > budget:
                 return False
             for place in range(count):
@@ -165,12 +178,3 @@ def route(
                 if distance[v] < reached:
                     price[v] += sign * (reached - distance[v])
     return True
-
-
-@compiled(inner=True)
-def _find_arc(start: Any, edge: Any, node: Any, wanted: Any) -> Any:
-    """The arc of `node` that runs along the edge `wanted`."""
-    for arc in range(start[node], start[node + 1]):
-        if edge[arc] == wanted:
-            return arc
-    return np.int64(-1)

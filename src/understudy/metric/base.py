@@ -94,7 +94,7 @@ class Score:
                 )
 
     def part(self, kind: str, name: str) -> float:
-        """The value of one part.
+        """Return the value of one part.
 
         Raises:
             KeyError: if there is none.
@@ -134,5 +134,5 @@ class Metric:
     needs: tuple[str, ...] = ()
 
     def score(self, value: float, parts: Iterable[Part] = (), notes: tuple[str, ...] = ()) -> Score:
-        """A score of this metric."""
+        """Return a score of this metric."""
         return Score(self.name, float(value), self.better, self.best, tuple(parts), notes)

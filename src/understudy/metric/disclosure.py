@@ -31,7 +31,7 @@ class Settings:
 
 
 def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """How much more often a synthetic row equals a real row than another real row does.
+    """Return how much more often a synthetic row equals a real row than another real row does.
 
     One half of the real table is the reference. The share of synthetic rows that equal a row of it is compared with the
     share of rows of the other, held-out half that do; the score is the excess, never below 0.
@@ -57,7 +57,7 @@ def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
 
 
 def _keys(table: Rows) -> NDArray[Any]:
-    """The codes of each row as one opaque value."""
+    """Return the codes of each row as one opaque value."""
     codes = np.column_stack([array.astype(np.uint32) for array in table.codes.values()])
     return np.ascontiguousarray(codes).view(np.dtype((np.void, codes.dtype.itemsize * codes.shape[1]))).ravel()
 

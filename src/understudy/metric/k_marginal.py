@@ -57,7 +57,7 @@ def k_marginal(
 
 
 def grouped_distance(pair: Pair, cells: int, settings: Settings) -> float:
-    """The L1 distance of shares within each group, averaged over the groups that either table has."""
+    """Return the L1 distance of shares within each group, averaged over the groups that either table has."""
     present, group = np.unique(pair.cells // cells, return_inverse=True)
     sizes = [np.bincount(group, weights=side, minlength=len(present)) for side in (pair.real, pair.synthetic)]
     shares = [side / np.maximum(size, 1)[group] for side, size in zip((pair.real, pair.synthetic), sizes, strict=True)]

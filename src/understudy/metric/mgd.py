@@ -80,7 +80,7 @@ def aemc(
     alpha: Fraction = Fraction(1),
     solver: Solver = "auto",
 ) -> Moves:
-    """The least cost of moving, adding and removing rows until every cell differs by `tolerance` at most.
+    """Return the least cost of moving, adding and removing rows until every cell differs by `tolerance` at most.
 
     Args:
         synthetic: counts, shaped by the attributes.
@@ -117,7 +117,7 @@ def aemc(
 
 
 def neighbour_network(attributes: Sequence[Attribute], alpha: Fraction = Fraction(1)) -> tuple[Network, Whole, Whole]:
-    """The sparse network: ordered values are next to each other, others connected through nodes of their hierarchy.
+    """Make the sparse network: ordered values are neighbours, others are connected through nodes of their hierarchy.
 
     Values with distances of their own are connected in pairs.
 
@@ -264,7 +264,7 @@ class Target:
 
 
 def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The weighted mean over marginals of the cost of turning the synthetic table into the real one, per real row."""
+    """Return the weighted mean over marginals of the cost of turning synthetic into real counts, per real row."""
     require_same_columns(real, synthetic)
     targets, notes = _choose_marginals(schema, settings, rng)
     columns = {column.name: column for column in schema.coded}
@@ -308,7 +308,7 @@ _OWN = ("clique", "weight", "tolerance", "level", "moving")
 
 
 def _make_target(said: Clique | Mapping[str, Any], schema: Schema, settings: Settings) -> Target:
-    """A target from a list of columns, or from a mapping with settings that win over those of all marginals."""
+    """Return a target from a list of columns, or from a mapping with settings that win over those of all marginals."""
     own: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {"clique": said}
     if unknown := set(own) - set(_OWN):
         raise SettingError(f"mgd.marginals: a marginal has no {min(unknown)!r}; it has {', '.join(_OWN)}")
@@ -362,7 +362,7 @@ def _make_attribute(column: Coded, settings: Settings, target: Target) -> Attrib
 
 
 def _scale_weights(attributes: list[Attribute]) -> list[Attribute]:
-    """The finite weights, scaled to add up to 1."""
+    """Return the finite weights, scaled to add up to 1."""
     total = sum((attribute.weight for attribute in attributes if attribute.weight is not None), Fraction(0))
     if not total:
         return [Attribute(a.size) for a in attributes]

@@ -39,7 +39,7 @@ class Settings:
 
 
 def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The balanced accuracy lost on held-out real rows by training on synthetic instead of real rows.
+    """Return the balanced accuracy lost on held-out real rows by training on synthetic instead of real rows.
 
     The mean over models of ``max(0, accuracy(real) - accuracy(synthetic))``; 0 where nothing is lost. The held-out rows
     took part in making the synthetic table; for a differentially private one that hardly matters.

@@ -57,7 +57,7 @@ def nist_conjunctions(
 
 
 def conjunction_score(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> tuple[float, float]:
-    """The RMS of the log ratios and the score.
+    """Return the RMS of the log ratios and the score.
 
     >>> [round(value, 3) for value in conjunction_score(np.array([0.1]), np.array([0.05]))]
     [0.693, 899656.668]

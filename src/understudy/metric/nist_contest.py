@@ -42,7 +42,7 @@ class Settings:
 
 
 def nist_contest(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The mean of the match's scores, each up to 1,000,000. The challenge averages this over its three budgets."""
+    """Return the mean of the match's scores, each up to 1,000,000; the challenge averages it over three budgets."""
     scores = [nist_density.nist_density(real, synthetic, schema, nist_density.Settings(draws=settings.triples), rng)]
     if settings.match > 1:
         rules = nist_conjunctions.Settings(draws=settings.conjunctions, chance=CHANCE[settings.match])

@@ -50,7 +50,7 @@ class Wages:
 
 
 def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The challenge's third score, ``s1 + s2``: similarity of Gini indices, and of the ranking of groups by pay gap.
+    """Return the challenge's third score, ``s1 + s2``: similarity of Gini indices, and of ranks of groups by pay gap.
 
     Deterministic. A needed column that the synthetic table lacks scores 0.
     """
@@ -72,7 +72,7 @@ def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
 
 
 def income_scores(real: Wages, synthetic: Wages) -> tuple[float, float]:
-    """The two halves of the score, each up to 500,000."""
+    """Return the two halves of the score, each up to 500,000."""
     groups = np.unique(real.group)
     there = np.isin(groups, synthetic.group)
     ginis = np.array([[compute_gini(table.amount[table.group == g]) for g in groups] for table in (real, synthetic)])
@@ -84,7 +84,7 @@ def income_scores(real: Wages, synthetic: Wages) -> tuple[float, float]:
 
 
 def compute_gini(amounts: NDArray[np.float64]) -> float:
-    """The script's index, ``1 - 2 sum(cumulative)/(N W)``: the usual one shifted by 1/N; 1 where nothing is earned.
+    """Compute the script's index, ``1 - 2 sum(cumulative)/(N W)``: the usual one shifted by 1/N; 1 if nobody earns.
 
     >>> compute_gini(np.array([1.0, 2.0, 3.0]))
     -0.111...

@@ -33,7 +33,7 @@ class Settings:
 
 
 def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The mean error of means, quartiles and 95th percentiles, in standard deviations of the real column.
+    """Return the mean error of means, quartiles and 95th percentiles, in standard deviations of the real column.
 
     Half of the score is about whole columns, the other half about means within groups. Errors above one standard
     deviation count as one. The part ``noise`` is the error of a column's mean, or the largest one of its means within
@@ -75,7 +75,7 @@ def _column_errors(real: NDArray[np.float64], synthetic: NDArray[np.float64]) ->
 
 
 def _in_noise(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> float:
-    """The difference of the means in standard errors of a difference between two samples; 0 where there is none."""
+    """Return the difference of means in standard errors of a difference between two samples; 0 if there is none."""
     one, other = real[~np.isnan(real)], synthetic[~np.isnan(synthetic)]
     if not len(one) or not len(other):
         return 0.0

@@ -35,7 +35,7 @@ class Settings:
 
 
 def pie_chart(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The mean over places and months of `pie_score`; the challenge's own total is the part ``total``."""
+    """Return the mean over places and months of `pie_score`; the challenge's own total is the part ``total``."""
     require_same_columns(real, synthetic)
     clique = (settings.place, settings.month, settings.type)
     for setting, name in zip(("place", "month", "type"), clique, strict=True):
@@ -55,7 +55,7 @@ def pie_chart(real: Counted, synthetic: Counted, schema: Schema, settings: Setti
 
 
 def pie_score(real: NDArray[np.float64], released: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The score of each row of counts.
+    """Return the score of each row of counts.
 
     >>> pie_score(np.array([[60.0, 30, 6, 4]]), np.array([[50.0, 30, 10, 10]])).round(6)
     array([0.558626])
@@ -69,7 +69,7 @@ def pie_score(real: NDArray[np.float64], released: NDArray[np.float64]) -> NDArr
 
 
 def jensen_shannon(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The Jensen-Shannon distance to base 2 of each row of positive weights."""
+    """Return the Jensen-Shannon distance to base 2 of each row of positive weights."""
     p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
     middle = (p + q) / 2
     divergence = ((p * np.log2(p / middle)).sum(1) + (q * np.log2(q / middle)).sum(1)) / 2

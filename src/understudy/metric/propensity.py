@@ -48,7 +48,7 @@ class Logistic:
         return len(self.weights)
 
     def chance(self, terms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The chance of label 1 for each row."""
+        """Return the chance of label 1 for each row."""
         scaled = (terms[:, self.used] - self.centre) / self.scale
         return _sigmoid(self.weights[0] + scaled @ self.weights[1:])
 
@@ -167,7 +167,7 @@ class Stacked:
         return replace(self, terms=self.terms[index], features=self.features[index], synthetic=self.synthetic[index])
 
     def relabel(self, synthetic: NDArray[np.bool_]) -> Stacked:
-        """The same rows with other labels."""
+        """Return the same rows with other labels."""
         return replace(self, synthetic=synthetic)
 
 
@@ -240,7 +240,7 @@ def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random
 
 
 def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
-    """A term for each of the commonest codes and one for all others, since a regression on thousands takes hours."""
+    """Make a term for each of the commonest codes and one for all others: a regression on thousands takes hours."""
     found, counts = np.unique(codes[codes >= 0], return_counts=True)
     common = np.sort(found[np.argsort(-counts, kind="stable")[:most]])
     terms = [(codes == code).astype(np.float64) for code in common]
@@ -272,7 +272,7 @@ def score_held_out(
 
 
 def choose_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> float:
-    """The tree's complexity parameter with the least squared error in 5-fold cross-validation; 0 for a regression."""
+    """Choose a tree's complexity by the least squared error in 5-fold cross-validation; 0 for a regression."""
     if model != "cart":
         return 0.0
     data = data.take(rng.permutation(len(data.synthetic))[:_CHOOSING_ROWS])
@@ -307,7 +307,7 @@ def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stac
 
 
 def _order_categories(data: Stacked) -> Callable[[Stacked], Array]:
-    """A function that replaces categories by their share of synthetic rows in `data`; others by the overall share.
+    """Return a function that replaces categories by their share of synthetic rows in `data`; others by that of all.
 
     Of all ways to divide categories into two sets, a cut in this order is the best (Breiman et al. 1984, Theorem 4.5).
     rpart orders them anew in every node of the tree; here they are ordered once, in the rows of the root.
@@ -340,7 +340,7 @@ def _make_tree(complexity: float) -> Any:
 
 
 def _assign_folds(labels: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A fold number for each row, with both labels spread evenly."""
+    """Return a fold number for each row, with both labels spread evenly."""
     fold = np.empty(len(labels), np.int64)
     for label in (False, True):
         rows = np.flatnonzero(labels == label)
@@ -359,7 +359,7 @@ def pmse(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: n
 
 
 def specks(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The largest gap between the distributions of propensity scores of real and of synthetic rows."""
+    """Return the largest gap between the distributions of propensity scores of real and of synthetic rows."""
     data = stack_tables(real, synthetic, settings, rng)
     parts = _score_models(data, settings, rng, lambda found: found.distance)
     return SPECKS.score(parts[0].value, parts, data.notes)
@@ -368,7 +368,7 @@ def specks(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng:
 def _score_models(
     data: Stacked, settings: Settings, rng: np.random.Generator, score: Callable[[Propensities], float]
 ) -> list[Part]:
-    """The score of each model, in the sample and held out, its error rates, and the tree's complexity."""
+    """Return the score of each model, in the sample and held out, its error rates, and the tree's complexity."""
     parts, rates = [], []
     for model in settings.models:
         complexity = _complexity(model, data, settings, rng)
@@ -471,7 +471,7 @@ def _estimate_held_out_null(
 def _permute(
     data: Stacked, settings: Settings, rng: np.random.Generator, score: Callable[[Stacked], Propensities]
 ) -> float:
-    """The mean pMSE over permutations of the labels."""
+    """Return the mean pMSE over permutations of the labels."""
     shuffled = (data.relabel(rng.permutation(data.synthetic)) for _ in range(settings.permutations))
     return float(np.mean([score(one).pmse for one in shuffled]))
 

@@ -44,7 +44,7 @@ class Settings:
 def range_queries(
     real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator
 ) -> Score:
-    """The mean error of the answers to random range queries.
+    """Return the mean error of the answers to random range queries.
 
     A query takes consecutive values of a column with an order, and any set of values of another one. The score is the
     mean absolute difference of the shares of rows, or of the form "shares" the part ``relative``: the difference of the
@@ -78,7 +78,7 @@ def range_queries(
 
 
 def _draw_values(column: Coded, settings: Settings, rng: np.random.Generator) -> Inside:
-    """The values of a column that a query takes: consecutive ones, or any set where they have no order."""
+    """Return the values of a column that a query takes: consecutive ones, or any set where they have no order."""
     size, inside = column.ordinary, np.zeros(column.size, np.bool_)
     if is_ordered(column):
         if settings.form == "ranges":
@@ -95,7 +95,7 @@ def _draw_values(column: Coded, settings: Settings, rng: np.random.Generator) ->
 
 
 def _answer(pair: Pair, queries: list[list[Inside]], domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The rows inside each query, in both tables."""
+    """Return the rows inside each query, in both tables."""
     places = np.unravel_index(pair.cells, domain.shape(pair.clique))
     answers = np.zeros((2, len(queries)))
     for number, query in enumerate(queries):

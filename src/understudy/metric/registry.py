@@ -68,7 +68,7 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def get_metric(name: str) -> Metric:
-    """The metric of that name.
+    """Return the metric of that name.
 
     Raises:
         SettingError: for an unknown name, listing the known ones.
@@ -104,7 +104,7 @@ def read_settings(metric: Metric, given: Mapping[str, Any]) -> Any:
 
 
 def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:
-    """The names of the metrics to compute: those given, or all of ours that have the settings they need.
+    """Return the names of the metrics to compute: those given, or all of ours that have the settings they need.
 
     Raises:
         SettingError: for an unknown name, or settings of a metric that is not computed.
@@ -124,7 +124,7 @@ def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:
 
 
 def average(scores: Sequence[Score]) -> Score:
-    """The mean of scores of one metric over several synthetic tables, and of the parts that all of them have."""
+    """Return the mean of scores of one metric over several synthetic tables, and of the parts that all of them have."""
     first, parts = scores[0], [{(part.kind, part.name): part.value for part in score.parts} for score in scores]
     shared = [key for key in parts[0] if all(key in others for others in parts)]
     means = tuple(Part(*key, float(np.mean([values[key] for values in parts]))) for key in shared)

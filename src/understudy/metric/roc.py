@@ -12,7 +12,7 @@ _NORMAL = NormalDist()
 
 
 def auc(out: ArrayLike, inside: ArrayLike) -> tuple[float, float]:
-    """The area under the ROC curve and its standard error (DeLong, DeLong and Clarke-Pearson 1988).
+    """Return the area under the ROC curve and its standard error (DeLong, DeLong and Clarke-Pearson 1988).
 
     The area is the probability that a score of `inside` exceeds one of `out`; ties count half.
 
@@ -50,7 +50,7 @@ def roc(out: ArrayLike, inside: ArrayLike) -> tuple[NDArray[np.float64], NDArray
 
 
 def true_positives_at(out: ArrayLike, inside: ArrayLike, false_positives: float) -> float:
-    """The share of `inside` above the threshold that at most this share of `out` passes."""
+    """Return the share of `inside` above the threshold that at most this share of `out` passes."""
     x = np.sort(np.asarray(out, np.float64))
     allowed = math.floor(false_positives * len(x))
     threshold = x[len(x) - 1 - allowed] if allowed < len(x) else -math.inf
@@ -60,22 +60,22 @@ def true_positives_at(out: ArrayLike, inside: ArrayLike, false_positives: float)
 def gaussian_power(mu: float, false_positives: ArrayLike) -> NDArray[np.float64]:
     """True positives of the best test between two normal distributions whose means are mu standard deviations apart."""
     f = np.atleast_1d(np.asarray(false_positives, np.float64))
-    return np.array([_shifted(float(one), mu) for one in f])
+    return np.array([_gaussian_power(float(one), mu) for one in f])
 
 
-def _shifted(f: float, mu: float) -> float:
+def _gaussian_power(f: float, mu: float) -> float:
     if not 0 < f < 1:
         return 0.0 if f <= 0 else 1.0
     return _NORMAL.cdf(_NORMAL.inv_cdf(f) + mu)
 
 
 def auc_of_mu(mu: float) -> float:
-    """The area under the curve of `gaussian_power`."""
+    """Return the area under the curve of `gaussian_power`."""
     return _NORMAL.cdf(mu / math.sqrt(2))
 
 
 def mu_of_auc(area: float) -> float:
-    """The inverse of `auc_of_mu`; infinite for an area of 1.
+    """Return the inverse of `auc_of_mu`; infinite for an area of 1.
 
     >>> round(mu_of_auc(0.62), 6)
     0.432015
@@ -89,7 +89,7 @@ def mu_of_auc(area: float) -> float:
 
 
 def proportion_low(hits: int, runs: int, error: float) -> float:
-    """A lower bound of a proportion of which `hits` in `runs` were seen; too large with probability at most `error`.
+    """Bound a proportion from below, given `hits` in `runs`; the bound is too large with probability at most `error`.
 
     >>> round(proportion_low(620, 1000, 0.05), 6)
     0.594014
@@ -104,7 +104,7 @@ def proportion_low(hits: int, runs: int, error: float) -> float:
 
 
 def proportion_high(hits: int, runs: int, error: float) -> float:
-    """An upper bound of a proportion; too small with probability at most `error`.
+    """Return an upper bound of a proportion; too small with probability at most `error`.
 
     >>> round(proportion_high(411, 1000, 0.025), 6)
     0.44222

@@ -39,7 +39,7 @@ class Rows:
 
     @classmethod
     def of(cls, frame: Any, schema: Schema, *, what: str = "table", partial: bool = False) -> Rows:
-        """The rows of a frame that the schema keeps.
+        """Return the rows of a frame that the schema keeps.
 
         Args:
             frame: a pandas or polars frame or a pyarrow table.
@@ -85,7 +85,7 @@ class Rows:
         return marginals(self.codes, self.domain, cliques)
 
     def take(self, index: NDArray[Any]) -> Rows:
-        """The rows at these places, in their order."""
+        """Return the rows at these places, in their order."""
         return replace(
             self,
             codes={name: array[index] for name, array in self.codes.items()},
@@ -109,7 +109,7 @@ class Rows:
 
 
 def require_same_columns(real: Any, synthetic: Any) -> Domain:
-    """The domain of two tables; an error when their columns differ.
+    """Return the domain of two tables; an error when their columns differ.
 
     Raises:
         SchemaError: naming the columns that one of them lacks.
@@ -127,7 +127,7 @@ def require_same_columns(real: Any, synthetic: Any) -> Domain:
 
 
 def find_column(schema: Schema, name: str, setting: str) -> Coded:
-    """The synthesised column of that name.
+    """Return the synthesised column of that name.
 
     Raises:
         SettingError: naming the setting and the columns there are.
@@ -140,7 +140,7 @@ def find_column(schema: Schema, name: str, setting: str) -> Coded:
 
 
 def is_ordered(column: Coded) -> bool:
-    """Whether a column's codes have a meaningful order."""
+    """Return whether a column's codes have a meaningful order."""
     return isinstance(column, AxisColumn) or column.kind == "ordinal"
 
 
@@ -154,7 +154,7 @@ def _keep_columns(frame: Any, schema: Schema) -> Schema:
 
 
 def _units(column: AxisColumn, cells: Any, dialect: Dialect) -> NDArray[np.float64]:
-    """A numeric column in units of its axis, clipped into its bounds as encoding does."""
+    """Return a numeric column in units of its axis, clipped into its bounds as encoding does."""
     units, valid = column.units(cells, dialect)
     clipped = np.clip(units.astype(np.float64), float(column.bounds[0]), float(column.bounds[1]))
     return np.where(valid, clipped, np.nan)
@@ -180,7 +180,7 @@ class Pair:
     synthetic: NDArray[np.float64]
 
     def distance(self) -> float:
-        """The L1 distance of the two tables as shares, 0 to 2; the largest for an empty table."""
+        """Return the L1 distance of the two tables as shares, 0 to 2; the largest for an empty table."""
         n, m = self.real.sum(), self.synthetic.sum()
         if not n or not m:
             return 0.0 if n == m else 2.0
@@ -195,7 +195,7 @@ def count_pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) ->
 
 
 def align(one: Counts, other: Counts) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The cells that hold a row in either table, and the counts of both tables there."""
+    """Return the cells that hold a row in either table, and the counts of both tables there."""
     cells = np.union1d(_used_cells(one), _used_cells(other))
     return cells, _counts_at(one, cells), _counts_at(other, cells)
 
@@ -227,5 +227,5 @@ def draw_cliques(columns: Iterable[str], way: int, most: int, rng: np.random.Gen
 
 
 def clique_text(clique: Clique) -> str:
-    """The columns of a clique as one text, such as "age x sex"."""
+    """Return the columns of a clique as one text, such as "age x sex"."""
     return " x ".join(clique)

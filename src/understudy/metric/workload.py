@@ -114,7 +114,7 @@ def _norms(tables: list[Pair], scale: float, weights: NDArray[np.float64]) -> di
 def _weigh_tables(
     real: Counted, synthetic: Counted, schema: Schema, weight: str, cliques: list[Clique]
 ) -> tuple[list[Pair], float, float]:
-    """The marginals with every row counted by its weight; a missing or negative weight counts as 0."""
+    """Return the marginals with every row counted by its weight; a missing or negative weight counts as 0."""
     if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
         raise SettingError("workload_error.weight needs rows; counts alone cannot be weighted")
     if not isinstance(weight, str) or weight not in real.units:

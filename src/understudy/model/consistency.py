@@ -69,7 +69,7 @@ def _read_measurement(domain: Domain, measurement: Measurement) -> NoisyTable:
 
 
 def _solve_cells(measurement: Measurement, query: KroneckerQuery) -> tuple[Array, Array]:
-    """The least-squares cells of a Kronecker query, and their variances; the pseudo-inverse is that of its factors."""
+    """Return a Kronecker query's least-squares cells and their variances, by the pseudo-inverses of its factors."""
     factors = [factor.astype(np.float64) for factor in query.factors]
     if any(np.linalg.matrix_rank(factor) < factor.shape[1] for factor in factors):
         raise InputError(
@@ -208,7 +208,7 @@ def _project(table: Array, mask: NDArray[np.bool_] | None, rows: float) -> Array
 def forbidden_mask(
     clique: Clique, shape: tuple[int, ...], forbidden: Mapping[Clique, NDArray[np.bool_]]
 ) -> NDArray[np.bool_] | None:
-    """The cells of a table that some rule forbids; None if none does."""
+    """Return the cells of a table that some rule forbids; None if none does."""
     found = None
     for columns, mask in forbidden.items():
         if set(columns) <= set(clique):

@@ -68,17 +68,17 @@ def minimise(
     del warm  # frees as much memory as `x` takes
     if descent.cold:
         descent.soften()
-    descent.settle()
+    descent.refine()
     if descent.loss() <= enough:
         return descent.x, descent.report()
     if is_stuck := descent.is_stuck():
         descent.begin(None)
-        descent.settle()
+        descent.refine()
         is_stuck = descent.is_stuck()
     if descent.has_underflowed() and not descent.warning:
         problem.logs = True
         descent.refresh()
-        descent.settle()
+        descent.refine()
         is_stuck = descent.is_stuck()
     if is_stuck and not descent.warning:
         descent.warning = "a better fit exists that the descent did not find"
@@ -127,7 +127,7 @@ class _Descent:
         self.problem.answers(self.x)
 
     def loss(self) -> float:
-        """The loss at `x`."""
+        """Return the loss at `x`."""
         return self.problem.loss(self.problem.room)
 
     def soften(self) -> None:
@@ -140,9 +140,9 @@ class _Descent:
             if share * stiffness >= _SMALLEST_CAP and self.loss() > self.enough:
                 factors = np.empty(len(room), np.uint8)
                 soften(problem.weights, room, problem.targets, share * stiffness, factors)
-                self.run(problem.weights.softened(factors), iterations, 0)
+                self.run(problem.weights.soften(factors), iterations, 0)
 
-    def settle(self) -> None:
+    def refine(self) -> None:
         """Descend in the true metric with stiff directions shortened, then without if shortening moved the minimum."""
         self.run(self.problem.weights, _MOST_CALLS, _DIRECTIONS)
         if self.shifted and not self.warning:
@@ -205,7 +205,7 @@ class _Descent:
                 self.warning = "the iteration limit was reached before convergence"
 
     def is_stuck(self) -> bool:
-        """Whether moving part of the way to the cold start's distribution lowers the loss, so that this is no minimum.
+        """Return whether a move towards the cold start's distribution lowers the loss, so that this is no minimum.
 
         The loss along that line is a parabola that is known exactly. A distribution concentrated on few cells hardly
         responds to its potentials, so a loss that has stopped falling does not prove a minimum.
@@ -223,7 +223,7 @@ class _Descent:
         return gain > max(self.tolerance, 1e-3) * loss + self.problem.nothing
 
     def has_underflowed(self) -> bool:
-        """Whether the answers in the linear domain differ from those in the log domain by underflow."""
+        """Return whether the answers in the linear domain differ from those in the log domain by underflow."""
         from understudy.model.kernels.propagation import TINY
 
         if self.problem.logs:
@@ -242,7 +242,7 @@ class _Descent:
         return FitReport(self.loss(), calls, self.gap, seconds, self.converged and not self.warning, self.warning)
 
     def _is_flat(self, history: list[float], loss: float, window: int) -> bool:
-        """Whether the remaining decrease of the loss is negligible.
+        """Return whether the remaining decrease of the loss is negligible.
 
         By the 1/k^2 law the remaining decrease is that of the last ten iterations times k/20, and that of the last k/2
         iterations divided by 3. The law does not hold early on: after softened stages the loss is flat until momentum
@@ -261,7 +261,7 @@ class _Descent:
         return self.gap <= self.tolerance
 
     def _is_at_rest(self, step: float) -> bool:
-        """Whether no step along the true gradient, long or short, lowers the loss by more than rounding."""
+        """Return whether no step along the true gradient, long or short, lowers the loss by more than rounding."""
         from understudy.model.kernels.descent import descend
 
         problem, loss = self.problem, self.loss()

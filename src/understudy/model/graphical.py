@@ -124,7 +124,7 @@ class GraphicalModel:
                 earlier columns; False for independent rows.
         """
         if rows < 0:
-            raise SettingError("rows must not be negative")
+            raise SettingError("rows must be a number of at least 0")
         with self._lock:
             self._calibrated  # noqa: B018 - sampling needs the messages
             return sample_rows(self._propagation, rows, rng, rounding=rounding)

@@ -447,7 +447,7 @@ class _Step:
         return self._distance(have)
 
     def _count(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The cell of each row, and the number of rows in each cell."""
+        """Return the cell of each row, and the number of rows in each cell."""
         from understudy.model.kernels import rows as kernels
 
         cells, have = _cells(self._columns, self._clique, self._shape), np.empty(len(self._target), np.int64)

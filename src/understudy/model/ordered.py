@@ -92,7 +92,7 @@ def order_groups(
 
 
 def _order_codes(place: NDArray[np.int64], places: int) -> NDArray[np.int64]:
-    """The merged codes that have a place on the axis, in order: not those with codes from more than half of it."""
+    """Return merged codes in their order on the axis, without those that have codes from more than half of it."""
     code = np.arange(len(place))
     low, high = np.full(place.max() + 1, len(place)), np.full(place.max() + 1, -1)
     np.minimum.at(low, place, code)
@@ -136,7 +136,7 @@ class _Combined:
     variances: Array
 
     def variances_of_sums(self, codes: NDArray[np.int64]) -> Array:
-        """The variance of the sum of the first 0, 1, 2, ... of these codes.
+        """Return the variance of the sum of the first 0, 1, 2, ... of these codes.
 
         A merged code of u codes has its own variance v; a of its codes have a part a/u of that, and the noise of their
         own counts, which add up to the merged one.
@@ -240,7 +240,7 @@ def _move_inwards(counts: Array, rows: float, most: float) -> None:
 
 
 def _needed_rows(fewest: NDArray[np.int64], most: NDArray[np.int64], variances: Array) -> Array:
-    """How many rows there must be at an end, by level; `variances` are those of sums of 0, 1, 2, ... counts.
+    """Return how many rows there must be at an end, by level; `variances` are those of sums of 0, 1, 2, ... counts.
 
     A level is the mean of sums over `fewest` to `most` counts from the end: of s such sums of independent counts the
     mean has the variance of fewest + (1/s)^2 + ... + ((s-1)/s)^2 counts. If counts are not independent, the variance

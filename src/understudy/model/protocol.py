@@ -1,9 +1,10 @@
-"""The interface of all models, and the report of a fit."""
+"""The interface of all models, the kinds of model by name, and the report of a fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -64,6 +65,37 @@ class Model(Protocol):
             ReleaseError: if the arrays do not fit the domain.
         """
         ...
+
+
+_CLASSES = {
+    "product": "product.ProductModel",
+    "graphical": "graphical.GraphicalModel",
+    "gum": "gum.GumModel",
+    "relaxed": "relaxed.RelaxedModel",
+    "rows": "weighted.WeightedRows",
+}
+
+
+class _Models(Mapping[str, type[Model]]):
+    """The classes of models by kind, each loaded when it is first used, because a release needs only one of them."""
+
+    def __getitem__(self, kind: str) -> type[Model]:
+        module, _, name = _CLASSES[kind].partition(".")
+        model: type[Model] = getattr(import_module(f"understudy.model.{module}"), name)
+        return model
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in _CLASSES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+MODELS: Mapping[str, type[Model]] = _Models()
+"""The kinds of model that a release can hold, by the name that it stores."""
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ class TableLoss:
             self._terms.append(([places[c] for c in left], [places[c] for c in right], flat, pull))
 
     def __call__(self, shares: Floats) -> tuple[float, Floats]:
-        """The loss of these relaxed rows, and its derivative by their probabilities."""
+        """Return the loss of these relaxed rows, and its derivative by their probabilities."""
         loss, gradient = 0.0, np.zeros_like(shares)
         scale = np.float32(1.0 / len(shares))
         for left, right, target, weight in self._terms:
@@ -244,7 +244,7 @@ def _add_gradient(gradient: Floats, shares: Floats, part: Sequence[slice], pull:
 
 
 def softmax(domain: Domain, logits: Floats) -> Floats:
-    """The probabilities of each column's codes, block by block."""
+    """Return the probabilities of each column's codes, block by block."""
     shares = np.empty_like(logits)
     for place in block_places(domain).values():
         block = np.exp(logits[:, place] - logits[:, place].max(axis=1, keepdims=True))
@@ -253,7 +253,7 @@ def softmax(domain: Domain, logits: Floats) -> Floats:
 
 
 def softmax_gradient(domain: Domain, shares: Floats, gradient: Floats) -> Floats:
-    """The derivative by the logits, given that by the probabilities."""
+    """Return the derivative by the logits, given that by the probabilities."""
     found = np.empty_like(shares)
     for place in block_places(domain).values():
         mine, pull = shares[:, place], gradient[:, place]
@@ -334,7 +334,7 @@ def relaxed_of(
 
 
 def count_rows(domain: Domain) -> int:
-    """How many relaxed rows a domain has: `_ROWS`, fewer where it has many codes or few cells."""
+    """Return how many relaxed rows a domain has: `_ROWS`, fewer where it has many codes or few cells."""
     return max(1, min(_ROWS, _ROOM // sum(domain.values()), 4 * domain.cells()))
 
 

@@ -246,7 +246,7 @@ class _Part:
         return np.maximum(free, 0.0, out=free) if self.bounded else free
 
     def active(self, cells: Array) -> Array:
-        """How far each cell moves for a unit change of its price; 0 for empty cells."""
+        """Return how far each cell moves for a unit change of its price; 0 for empty cells."""
         return np.where(cells > 0.0, self.spread, 0.0) if self.bounded else self.spread
 
     def loss(self, cells: Array) -> float:
@@ -302,12 +302,12 @@ def _solve_dual(parts: list[_Part], aims: Array) -> tuple[Array, float]:
 
 
 def _largest_violation(broken: Array, whole: Array) -> float:
-    """The largest violation of a link, in standard deviations."""
+    """Return the largest violation of a link, in standard deviations."""
     return float(np.abs(broken * whole**-0.5).max(initial=0.0))
 
 
 def _dual_objective(parts: list[_Part], cells: list[Array], prices: Array, aims: Array) -> float:
-    """The dual objective."""
+    """Return the dual objective."""
     broken = _add_all_margins(parts, cells, len(aims)) - aims
     return sum(part.loss(table) for part, table in zip(parts, cells, strict=True)) + float(prices @ broken)
 

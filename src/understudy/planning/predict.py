@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import can_plan, certified_plan, too_much
+from understudy.accounting.calibrate import can_plan, certified_plan, takes_too_long
 from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
@@ -350,7 +350,7 @@ def _whole(release: PlannedRelease, weights: Mapping[Clique, float]) -> float:
     if not weights or release.kept < 1 or not can_plan(release.budget, near):
         return capacity
     squares = math.fsum(weight**2 for weight in weights.values())
-    if too_much([math.sqrt(near.marginal_l2_squared * squares / (2 * capacity)) / w for w in weights.values()]):
+    if takes_too_long([math.sqrt(near.marginal_l2_squared * squares / (2 * capacity)) / w for w in weights.values()]):
         return capacity
     return _certified_rho(release.budget, near)
 

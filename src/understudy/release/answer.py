@@ -489,7 +489,7 @@ def collect_evidence(release: Release) -> Evidence:
 
 
 def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
-    """The cliques of a workload, by default the mechanism's own; those of a workload file are read from the rounds."""
+    """Return a workload's cliques, by default the mechanism's own; those of a file are read from the rounds."""
     if workload is None and own is not None and is_yaml_or_json(own):
         measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]
         names = [clique for clique, _ in evidence.cliques] or measured
@@ -500,7 +500,7 @@ def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) 
 
 
 def _stages_from_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:
-    """The stages that the mechanism recorded; none when the rounds do not cover every measurement."""
+    """Return the stages that the mechanism recorded; none when the rounds do not cover every measurement."""
     if sum(int(entry.get("measured", 0)) for entry in rounds) != len(measurements) or not rounds:
         return []
     stages, start = [], 0

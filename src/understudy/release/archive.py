@@ -31,8 +31,7 @@ from understudy.files import could_not_write, write_atomically
 from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 from understudy.release.bounds import Evidence
 from understudy.yaml_json import count_json, read_json
 
@@ -97,7 +96,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _fits_memory(size: int) -> bool:
-    """Whether this many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
+    """Return whether this many bytes of memory are free; small sizes pass, because the check is slow to start."""
     if size <= _FEW_BYTES:
         return True
     import psutil
@@ -106,7 +105,7 @@ def _fits_memory(size: int) -> bool:
 
 
 def _fits(page_bytes: int, all_bytes: int, size: int) -> bool:
-    """Whether a file of this size may unpack to so much; an uncompressed file always may."""
+    """Return whether a file of this size may unpack to so much; an uncompressed file always may."""
     return page_bytes <= _PAGE_BYTES + _TIMES * size and all_bytes <= _ARRAY_BYTES + _TIMES * size
 
 

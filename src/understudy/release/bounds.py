@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement, weighted_mean
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 
 Vector: TypeAlias = NDArray[np.float64]
 _UNIT = 2.0**-15  # the gate compares with marginals rounded to 2^-16 rows; models are stored to a rounding error
@@ -534,6 +533,6 @@ def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
 
 
 def _ratio(sigma: float) -> float:
-    """The q of the discrete Laplace with mass proportional to q^|k|, from its variance 2 q / (1 - q)^2."""
+    """Return the q of the discrete Laplace with mass proportional to q^|k|, from its variance 2 q / (1 - q)^2."""
     variance = sigma * sigma
     return variance / (1 + variance + math.sqrt(1 + 2 * variance))

@@ -67,7 +67,7 @@ class _Side:
 
     @classmethod
     def of(cls, schema: Schema, name: str, merged: Mapping[str, NDArray[Any]], codes: Codes, table: Any) -> _Side:
-        """The column as it was drawn; rows are of one group where their codes in the model are the same."""
+        """Return the column as it was drawn; rows are of one group where their codes in the model are the same."""
         column = schema.column(name)
         assert isinstance(column, Coded)  # noqa: S101 - checked when the schema was made
         cells = RuleCells(column, codes[name], table[name], schema.dialect)
@@ -82,7 +82,7 @@ class _Side:
         return cls(name, cells.compared.astype(np.float64), cells.has_value, group, np.arange(table.num_rows))
 
     def partners(self, bad: NDArray[np.bool_], times: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The bad rows and about `times` times as many others of their groups, in random order."""
+        """Return the bad rows and about `times` times as many others of their groups, in random order."""
         broken = np.bincount(self.group[bad], minlength=int(self.group.max()) + 1)
         others = np.bincount(self.group[self.known & ~bad], minlength=len(broken))
         share = times * broken / np.maximum(others, 1)
@@ -99,7 +99,7 @@ class _Side:
         return rows[np.argsort(self.group[rows], kind="stable")]
 
     def move(self, schema: Schema, codes: Codes, table: Any) -> tuple[Codes, Any]:
-        """The rows with this column's cells in their new places."""
+        """Return the rows with this column's cells in their new places."""
         cells = table[self.name].take(self.source)
         table = table.set_column(table.column_names.index(self.name), self.name, cells)
         return codes | {part: np.asarray(codes[part])[self.source] for part in schema.column(self.name).parts}, table

@@ -2,7 +2,7 @@
 
 The root's rows come from its model. The first child of each parent is drawn from `first(T)`, the second, third and so
 on from `next(T)`, column by column, each given what is known: ancestors, the first and the previous sibling, columns
-drawn before (`model/given.py`).
+drawn before (`model/conditional.py`).
 
 **Calibration.** A model of `next(T)` knows the known columns only as well as they were measured there, and it does not
 know that an order leaves some codes no room. Drawn from the model's conditional distribution given other known columns
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.model.given import ConditionalDraws, row_groups
+from understudy.model.conditional import ConditionalDraws, row_groups
 from understudy.release.rows import check_size, find_members
 from understudy.schema.axis import AxisColumn
 from understudy.schema.linked import LinkedSchema, VirtualColumn, VirtualTable, gap_codes

@@ -17,8 +17,7 @@ from understudy.arguments import as_path, as_whole, html_table
 from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
-from understudy.model.protocol import Model
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS, Model
 from understudy.quality import Quality
 from understudy.release.answer import (
     Answer,

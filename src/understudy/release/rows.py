@@ -91,7 +91,7 @@ class RowMaker:
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
-        """The expected number of rows that satisfy the condition, among `rows` unconditional ones; at least 1."""
+        """Return how many of `rows` unconditional rows are expected to satisfy the condition; at least 1."""
         return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
     def rows(self, count: int, rng: np.random.Generator, *, first: int = 1, last: int | None = None) -> Any:
@@ -465,7 +465,7 @@ def _describe_entry(entry: Entry, labels: Sequence[str]) -> Any:
 
 
 def _find_coded(schema: Schema, name: str) -> Coded | None:
-    """The column whose codes these are; None for a further part of a column."""
+    """Return the column whose codes these are; None for a further part of a column."""
     return next((column for column in schema.coded if column.name == name), None)
 
 
@@ -538,7 +538,7 @@ def _is_one_group(column: Coded | None, group: list[int]) -> bool:
 
 
 def _combine_counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
-    """The column's noisy counts over its declared codes, averaged by precision; sigma is infinite without any."""
+    """Average a column's noisy counts over its declared codes by precision; sigma is infinite without any."""
     tables = [m for m in measurements if m.clique == (name,) and m.query is None and len(m.values) == size]
     if not tables:
         return np.zeros(size), np.inf

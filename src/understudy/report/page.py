@@ -137,7 +137,7 @@ def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores
 
 
 def _is_nearer(item: ScaledScore) -> bool:
-    """Whether a score is nearer to that of half the real table than to that of shuffled columns."""
+    """Return whether a score is nearer to that of half the real table than to that of shuffled columns."""
     value, halves, shuffled = (score.value for score in (item.score, item.halves, item.independent))
     return abs(value - halves) <= abs(value - shuffled)
 
@@ -215,7 +215,7 @@ def _describe_column(
 
 
 def _select_largest(bars: list[svg.Bar]) -> list[svg.Bar]:
-    """All bars, or the largest ones and one bar for the others."""
+    """Return all bars, or the largest ones and one bar for the others."""
     bars = [bar for bar in bars if bar.share > 0 or bar.real]
     if len(bars) <= _SHOWN:
         return bars or [svg.Bar("nothing", 0.0)]
@@ -279,7 +279,7 @@ def _draw_graph(names: list[str], joined: list[tuple[str, str]]) -> Any:
 
 
 def _draw_attacks(attacks: Any) -> Any:
-    """The mean ROC curve of each membership attack below the ceiling of the guarantee."""
+    """Return the mean ROC curve of each membership attack below the ceiling of the guarantee."""
     grid = np.linspace(0.0, 1.0, 101)
     kinds = {"measurements": "seen", "rows": "rows", "density": "density"}
     drawn = [svg.Curve(kinds[name], x.tolist(), y.tolist()) for name, (x, y) in attacks.curves.items() if name in kinds]
@@ -502,7 +502,7 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
 
 
 def _is_clock(column: AxisColumn) -> bool:
-    """Whether a column holds times of day."""
+    """Return whether a column holds times of day."""
     return isinstance(column, Temporal) and column.kind == "duration" and column.pattern is not None
 
 

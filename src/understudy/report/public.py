@@ -42,7 +42,7 @@ class MeasuredTable:
         return np.zeros(0, np.bool_) if self.estimate is None else self.estimate < CAUTION * self.sigma
 
     def relative(self, total: float) -> float:
-        """The expected share of rows that the noise alone would misplace, at most 1."""
+        """Return the expected share of rows that the noise alone would misplace, at most 1."""
         return min(1.0, self.cells * self.sigma * float(np.sqrt(2 / np.pi)) / (2 * max(total, 1.0)))
 
 
@@ -64,7 +64,7 @@ class Weak:
 
 
 def measured_tables(release: Release) -> list[MeasuredTable]:
-    """The measured tables, in the order of their first measurement; re-expressed ones are left out."""
+    """Return the measured tables, in the order of their first measurement; re-expressed ones are left out."""
     precision: dict[Clique, float] = defaultdict(float)
     cells: dict[Clique, int] = {}
     for measurement in release.measurements:
@@ -119,7 +119,7 @@ def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int
 
 
 def find_noise(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
-    """The standard deviation of the noise on a count of this column; 0 where its codes were merged or not measured."""
+    """Return the sigma of the noise on a count of this column; 0 if its codes were merged or not measured."""
     if column.name in release.recoding.columns:
         return 0.0
     return next((table.sigma for table in tables if table.clique == (column.name,)), 0.0)

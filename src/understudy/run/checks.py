@@ -203,7 +203,7 @@ def refuse_same_table(public: Any, data: Any) -> None:
 
 
 def _addresses(table: Any) -> set[tuple[Any, ...]]:
-    """What identifies each file of a table, or its place in a database whoever asks for it; nothing of a frame."""
+    """Return what identifies the files of a table, or its place in a database for any user; nothing for a frame."""
     if not isinstance(table, str | os.PathLike):
         return set()
     text, kind = os.fspath(table), source_kind(table)

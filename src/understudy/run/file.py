@@ -29,7 +29,7 @@ _OUTPUTS = ("rows", "report", "seed")
 ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
 
 
-class _OnceEach(LOADER):  # type: ignore[misc]
+class _UniqueKeyLoader(LOADER):  # type: ignore[misc]
     """A safe YAML loader that refuses repeated keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -62,7 +62,7 @@ class RunFile:
         """
         file = Path(path)
         try:
-            content = read_yaml(file.read_bytes(), _OnceEach, most=_MOST_VALUES)
+            content = read_yaml(file.read_bytes(), _UniqueKeyLoader, most=_MOST_VALUES)
         except OSError:
             raise SettingError(f"{file}: the run file does not exist or cannot be read; check the path") from None
         except (yaml.YAMLError, UnicodeError):
@@ -76,14 +76,14 @@ class RunFile:
         content = dict(self.content) | ({} if quality is None else {"quality": quality})
         return replace(self, content=content, rehearsal=rehearsal or self.rehearsal)
 
-    def near(self, name: str) -> str:
+    def resolve_path(self, name: str) -> str:
         """Resolve a path relative to the file; the address of a database is returned unchanged."""
         return name if "://" in name else str(self.path.parent / name)
 
     @property
     def schema(self) -> Path:
         """The schema's file."""
-        return Path(self.near(str(self.content["schema"])))
+        return Path(self.resolve_path(str(self.content["schema"])))
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class RunFile:
             return str(given)
         from understudy.source.place import table_name
 
-        return table_name(self.near(self.content["data"]))
+        return table_name(self.resolve_path(self.content["data"]))
 
     @property
     def linked(self) -> bool:
@@ -108,7 +108,7 @@ class RunFile:
         return isinstance(content, Mapping) and "resources" in content
 
     def digest(self) -> str:
-        """The digest of the content of the run file, the schema, a workload file and a query; never of rows.
+        """Return the digest of the content of the run file, the schema, a workload file and a query; never of rows.
 
         Outputs do not count: other rows and reports can be made from the same release.
 
@@ -119,9 +119,9 @@ class RunFile:
         said["the schema's content"] = _parse_file(self.schema, "schema")
         workload, query = self.content.get("workload"), self.content.get("query")
         if isinstance(workload, str) and is_yaml_or_json(workload):
-            said["the workload's content"] = _parse_file(Path(self.near(workload)), "workload")
+            said["the workload's content"] = _parse_file(Path(self.resolve_path(workload)), "workload")
         if isinstance(query, str):
-            said["the query's content"] = _text(Path(self.near(query)), "query").decode(errors="replace")
+            said["the query's content"] = _text(Path(self.resolve_path(query)), "query").decode(errors="replace")
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
     def key(self, folder: Path) -> str:
@@ -131,7 +131,7 @@ class RunFile:
     def data(self) -> Any:
         """Return the table: a resolved path or an address, or the rows of a rehearsal."""
         if not self.rehearsal:
-            return self.near(self.content["data"])
+            return self.resolve_path(self.content["data"])
         from understudy.planning.made_up import rehearsal_rows
         from understudy.schema import Schema
 
@@ -161,9 +161,9 @@ class RunFile:
             mechanism=name,
             paper=as_flag(f"{self.path}: `paper`", content.get("paper", False)),
             settings=self._settings(name, {} if isinstance(mechanism, str) else dict(mechanism)),
-            public=None if content.get("public") is None else self.near(content["public"]),
+            public=None if content.get("public") is None else self.resolve_path(content["public"]),
             dataset=self.dataset,
-            query=None if query is None or self.rehearsal else read_query(Path(self.near(query))),
+            query=None if query is None or self.rehearsal else read_query(Path(self.resolve_path(query))),
             rows=rows,
             noise=content.get("noise", "exact"),
             quality=quality,
@@ -190,7 +190,7 @@ class RunFile:
         workload = self.content["workload"]
         if not isinstance(workload, str):
             raise SettingError(f"{self.path}: `workload` is all-3way, target:COLUMN, skewed:SEED or a .yaml file")
-        return self.near(workload) if is_yaml_or_json(workload) else workload
+        return self.resolve_path(workload) if is_yaml_or_json(workload) else workload
 
 
 def _parse_clique(entry: Any, file: Path) -> tuple[list[str], float]:

@@ -116,7 +116,7 @@ def find_run_file(known: RunHandle, ledger: Ledger) -> Path | None:
     place = known.spec.get("place", {})
     try:
         path, folder = Path(place["run"]), Path(place["folder"])
-        found = ledger.peek(RunFile.load(path).override(quality=place.get("quality")).key(folder))
+        found = ledger.find_by_key(RunFile.load(path).override(quality=place.get("quality")).key(folder))
     except (KeyError, SettingError):
         return None
     return path if found is not None and found.run == known.run else None
@@ -168,11 +168,11 @@ class _Folder:
 
     def _find_run(self) -> RunHandle | None:
         """Find the run of this file and folder in the ledger, or the run of a finished folder that was moved."""
-        if (found := self.ledger.peek(self.file.key(self.path))) is not None:
+        if (found := self.ledger.find_by_key(self.file.key(self.path))) is not None:
             return found
         if not self.release.exists():
             return None
-        moved = self.ledger.finished(file_digest(self.release))
+        moved = self.ledger.find_finished(file_digest(self.release))
         return moved if moved is not None and moved.spec["place"].get("file") == self.file.digest() else None
 
     def _has_release(self, known: RunHandle) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from understudy.accounting import Budget, Charge, Neighbours
 from understudy.accounting.exact import float_below
-from understudy.discovery.discover import NoRows
+from understudy.discovery.discover import EmptySource
 from understudy.gate import PrivateTable
 from understudy.mechanism.linked import LinkedMechanism
 from understudy.model.fit import Fit
@@ -50,12 +50,12 @@ def fit_linked(
     root = schema.virtual_tables[schema.root]
 
     def source(virtual: VirtualTable) -> Source:
-        return NoRows(virtual.schema, coded=True) if tables is None else tables.source(virtual)
+        return EmptySource(virtual.schema, coded=True) if tables is None else tables.source(virtual)
 
     base = PrivateTable(source(root), budget, noise=noise, recorder=recorder)
 
     def view(virtual: VirtualTable) -> PrivateTable:
-        return base.over(source(virtual), table=virtual.name)
+        return base.with_source(source(virtual), table=virtual.name)
 
     try:
         fits = mechanism.fit(view, schema, rho=float_below(base.account.remaining), progress=progress)

@@ -22,7 +22,7 @@ from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
-from understudy.discovery.discover import Discovery, NoRows, discovery_budget, narrowest_schema
+from understudy.discovery.discover import Discovery, EmptySource, discovery_budget, narrowest_schema
 from understudy.domain import Clique
 from understudy.errors import (
     InputError,
@@ -152,7 +152,7 @@ class RunSpec:
         return cls(**content).without_missing_data()
 
     def without_missing_data(self) -> RunSpec:
-        """The same run without tables whose files are gone."""
+        """Return the same run without tables whose files are gone."""
         public = None if _is_gone(self.public) else self.public
         return replace(self, data=None if _is_gone(self.data) else self.data, public=public)
 
@@ -209,7 +209,7 @@ def synthesize(
         dataset: the name under which the ledger adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
         discovery_share: the share of the budget for discovery; nothing is spent if the schema declares everything. A
-            tenth of delta is set aside if values are discovered.
+            tenth of delta is set budget_for_result if values are discovered.
         public: a table like this one that the custodian declares public, such as last year's: a frame or a path. Its
             rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 4 % of the
             budget; `nist-mst` chooses its marginals from it instead, at no cost. A release may repeat public rows.
@@ -341,7 +341,7 @@ class Run:
         return needed <= roomy_memory()
 
     @property
-    def aside(self) -> Fraction:
+    def budget_for_result(self) -> Fraction:
         """The part of the budget that is kept for questions about the result."""
         share = Fraction(0 if self.rating is None else self.rating.share)
         share += CANDIDATES * Fraction(SHARE) if self.spec.public_name else 0
@@ -533,7 +533,7 @@ def execute(
         _check(chosen, output)
         with _open_any(chosen) as data:
             if run is not None:
-                handle = ledger.take(run)
+                handle = ledger.continue_run(run)
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
@@ -633,11 +633,13 @@ def _make(
     table = _open(data, run, recorder, handle, ledger, progress)
     total: float | None = run.schema.rows_used if data is None else table.rows_public
     try:
-        fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - run.aside), progress=progress)
+        fit = run.mechanism.fit(
+            table, rho=float_below(table.account.remaining - run.budget_for_result), progress=progress
+        )
     except CannotContinue as reason:
         fit, total = _finish(run, table, recorder, str(reason), progress)
     except InputError as reason:  # a declared number of rows that contradicts the answers, for example
-        if recorder.asked:
+        if recorder.has_new_answers:
             raise
         fit, total = _finish(run, table, recorder, str(reason), progress)  # an earlier attempt failed here, too
     fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=total, progress=progress)
@@ -665,16 +667,16 @@ def _open(
         raise CannotContinue("the table is not available, and discovery was not finished")
     reopen = make_opener(data, run.schema)
     reopen(narrowest_schema(run.schema))  # a missing column is refused before anything is discovered
-    table = PrivateTable(NoRows(run.schema), run.budget, **rest)
+    table = PrivateTable(EmptySource(run.schema), run.budget, **rest)
     share = Fraction(run.spec.discovery_share) * table.account.remaining
     run.schema = Discovery(table, reopen, run.schema, share, progress).discover(run.fits)
     if handle is not None:
-        ledger.complete(handle, run.schema.to_dict())
-    return table.over(reopen(run.schema))
+        ledger.record_schema(handle, run.schema.to_dict())
+    return table.with_source(reopen(run.schema))
 
 
 def _source(data: Any, schema: Schema) -> Any:
-    return NoRows(schema, coded=True) if data is None else open_source(data, schema)
+    return EmptySource(schema, coded=True) if data is None else open_source(data, schema)
 
 
 def _finish(
@@ -733,7 +735,7 @@ def _explain(
     **Privacy.** Any other error's message may quote a cell: it is reported by its type and its place in the code.
     """
     words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
-    answered = recorder is not None and recorder.answered
+    answered = recorder is not None and recorder.has_answers
     after = "Nothing was spent."
     if handle is not None and answered:
         again = f"`understudy resume {handle.run}`"

@@ -45,12 +45,12 @@ class Recorder:
         self.recodings: dict[str, Recoding] = {}
 
     @property
-    def answered(self) -> bool:
-        """Whether anything was answered, now or in an earlier attempt, so that its charges stand."""
+    def has_answers(self) -> bool:
+        """Whether anything was answered, now or in an earlier attempt; its charges then stand."""
         return bool(self._answers)
 
     @property
-    def asked(self) -> bool:
+    def has_new_answers(self) -> bool:
         """Whether this attempt asked a new question, or has nothing to recall."""
         return len(self._answers) > self._recalled or not self._recalled
 

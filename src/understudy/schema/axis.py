@@ -45,7 +45,7 @@ class TopRule(BaseModel):
     alpha: float | None = None
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> TopRule:
+    def _check_needs(self) -> TopRule:
         if (self.rule == "value") != (self.value is not None):
             raise ValueError("`top`: `rule: value` and `value` belong together; give both or neither")
         if (self.rule == "pareto") != (self.alpha is not None) or (self.alpha is not None and not self.alpha > 0):
@@ -141,7 +141,7 @@ class Axis:
         return mean
 
     def _place(self, codes: Array, share: NDArray[np.float64]) -> Array:
-        """The value at a share of each code's bin."""
+        """Return the value at a share of each code's bin."""
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
             values = self._at_points(self.points, values, codes, share)
@@ -274,7 +274,7 @@ class Bins(BaseModel):
     edges: tuple[float | str, ...] | None = None
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Bins:
+    def _check_choice(self) -> Bins:
         if (self.width is None) == (self.edges is None):
             raise ValueError("`bins` takes a number of bins, or `width`, or `edges`; give exactly one")
         return self
@@ -436,7 +436,7 @@ class AxisColumn(Coded):
         return np.append(inner, high + 1 if self.grain else high)
 
     @model_validator(mode="after")
-    def _can_be_cut(self) -> AxisColumn:
+    def _check_bins(self) -> AxisColumn:
         _ = self.axis
         _ = self.generalisations
         return self

@@ -30,7 +30,7 @@ from understudy.schema.text import (
 Value = bool | int | float | str
 
 
-class Listed(Coded):
+class ListedColumn(Coded):
     """A column whose texts the schema lists (`declared_codes`): values, or words for true and false."""
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
@@ -76,7 +76,7 @@ class Listed(Coded):
         return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
 
 
-class Categorical(Listed):
+class Categorical(ListedColumn):
     """A column of declared values; ordinal if their order has a meaning.
 
     Attributes:
@@ -94,13 +94,13 @@ class Categorical(Listed):
 
     @field_validator("values", mode="before")
     @classmethod
-    def _no_booleans(cls, values: Any) -> Any:
+    def _refuse_booleans(cls, values: Any) -> Any:
         if any(isinstance(value, bool) or value is None for value in values):
             raise ValueError('`categories` holds true/false or null: put quotes around values like "yes", "no", "null"')
         return values
 
     @model_validator(mode="after")
-    def _distinct(self) -> Categorical:
+    def _check_distinct(self) -> Categorical:
         if not self.values:
             raise ValueError("`categories` is empty; list the values, or use `kind: drop`")
         wanted: tuple[type, ...] = {"string": (str,), "integer": (int,), "number": (int, float)}[self.type]
@@ -117,7 +117,7 @@ class Categorical(Listed):
         return self
 
     def _holds(self, value: Value) -> bool:
-        """Whether the type of decoded values can represent this value exactly."""
+        """Return whether the type of decoded values can represent this value exactly."""
         return not isinstance(value, int) or abs(value) < {"integer": 1 << 63, "number": EXACT + 1}[self.type]
 
     @property
@@ -175,7 +175,7 @@ class Categorical(Listed):
         return [self.labels.get(str(value), str(value)) for value in self.values]
 
 
-class Boolean(Listed):
+class Boolean(ListedColumn):
     """A column of true and false, in any spelling of the table.
 
     Attributes:
@@ -188,7 +188,7 @@ class Boolean(Listed):
     false_values: tuple[str, ...] = ("false", "False", "FALSE", "0")
 
     @model_validator(mode="after")
-    def _apart(self) -> Boolean:
+    def _check_words_differ(self) -> Boolean:
         if not self.true_values or not self.false_values:
             raise ValueError("`trueValues` and `falseValues` each need at least one text; add one")
         both = set(self.true_values) & set(self.false_values)
@@ -259,5 +259,5 @@ def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
 
 
 def _has_dictionary(kind: Any) -> bool:
-    """Whether arrow can dictionary-encode cells of this type."""
+    """Return whether arrow can dictionary-encode cells of this type."""
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_float16(kind)

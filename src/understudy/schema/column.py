@@ -144,7 +144,7 @@ class Identifier(Column):
     pattern: str | None = None
 
     @model_validator(mode="after")
-    def _one_run(self) -> Identifier:
+    def _check_length(self) -> Identifier:
         if self.pattern is not None and len(re.findall("#+", self.pattern)) != 1:
             raise ValueError('`pattern` needs exactly one run of "#", as in "P-######"; correct the pattern')
         return self
@@ -193,7 +193,7 @@ class Level(BaseModel):
     edges: tuple[float | str, ...] | None = None
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Level:
+    def _check_choice(self) -> Level:
         if sum(given is not None for given in (self.groups, self.width, self.edges)) != 1:
             raise ValueError(f"level {self.name!r} takes exactly one of `groups`, `width` and `edges`; correct it")
         if self.rest is not None and self.groups is None:
@@ -306,7 +306,7 @@ class Coded(Column):
     levels: tuple[Level, ...] = ()
 
     @model_validator(mode="after")
-    def _null_has_a_code(self) -> Coded:
+    def _check_null(self) -> Coded:
         if not self.nullable and self.on_unknown == "null":
             raise ValueError("`on_unknown: null` needs a nullable column; remove `required` or use `other`/`drop_row`")
         if not self.nullable and None in self.missing.values():

@@ -372,13 +372,13 @@ def _is_key(name: str, seen: Profile) -> bool:
 
 
 def _looks_like_keys(seen: Profile) -> bool:
-    """Whether all texts are codes of one length with a digit, such as P00523: people are numbered this way."""
+    """Return whether all texts are codes of one length with a digit, such as P00523: people are numbered this way."""
     one_length = len({len(text) for text in seen.texts}) == 1
     return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
 
 
 def _looks_like_codes(seen: Profile) -> bool:
-    """Whether whole numbers are names rather than amounts, such as industry codes from 170 to 9920.
+    """Return whether whole numbers are names rather than amounts, such as industry codes from 170 to 9920.
 
     Codes are written with about as many digits, leave out most numbers of their range and repeat. Amounts of which that
     is true are round.
@@ -510,7 +510,7 @@ def _numeric_extras(
 
 
 def _count_bins(values: NDArray[Any], counts: NDArray[Any], span: float, points: float) -> int | None:
-    """How many bins of equal width the middle half of the values needs to be seen; None if the default will do.
+    """Return how many bins of equal width the middle half of the values needs to be seen; None if the default will do.
 
     A far outlier makes the default bins so wide that quartiles and medians are lost in one or two of them. Where there
     are few rows, noise hides what finer bins would tell.

@@ -376,7 +376,7 @@ def to_dict(schema: Schema) -> dict[str, Any]:
 
 
 def states_unit(path: Path) -> bool:
-    """Whether a schema file says who is protected; a draft that nobody has reviewed may not."""
+    """Return whether a schema file says who is protected; a draft that nobody has reviewed may not."""
     return "privacy_unit" in _table_keys(parse_content(read_schema_text(path), path))
 
 

@@ -63,7 +63,7 @@ def mark_as_written(table: Any) -> Any:
 
 
 def is_as_written(frame: Any) -> bool:
-    """Whether a frame is a table with the mark of `mark_as_written`."""
+    """Return whether a frame is a table with the mark of `mark_as_written`."""
     return isinstance(frame, pa.Table | pa.RecordBatch) and _AS_WRITTEN in (frame.schema.metadata or {})
 
 
@@ -193,7 +193,7 @@ def _series(frame: Any, label: Any) -> Any:
 
 
 def holds_objects(series: Any) -> bool:
-    """Whether a column's cells, or its categories, are Python objects of any type."""
+    """Return whether a column's cells, or its categories, are Python objects of any type."""
     kind = getattr(series, "dtype", "")
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)
     return str(kind) in ("object", "Object")

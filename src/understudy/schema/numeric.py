@@ -123,7 +123,7 @@ class Numeric(AxisColumn):
 
     @model_validator(mode="before")
     @classmethod
-    def _whole_numbers(cls, given: Any) -> Any:
+    def _to_whole_numbers(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("decimals") is not None:
             decimals = given["decimals"]
             if given.get("kind", "integer") == "integer":

@@ -168,7 +168,7 @@ class Shape(Categorical):
 
 
 def _code_decimals(values: NDArray[np.float64]) -> NDArray[np.int32]:
-    """The code of `Shape` for each number that is not whole, by its decimals."""
+    """Return the code of `Shape` for each number that is not whole, by its decimals."""
     codes = np.ones(len(values), np.int32)
     for places in range(MOST_DECIMALS, 0, -1):
         with np.errstate(over="ignore", invalid="ignore"):  # a warning would reveal a cell's content

@@ -11,7 +11,7 @@ Decision = Literal["accept", "public", "drop", "later"]
 
 
 def is_draft(field: Mapping[str, Any]) -> bool:
-    """Whether nobody has decided about a field yet."""
+    """Return whether nobody has decided about a field yet."""
     return bool(field.get("understudy", {}).get("status") == "draft")
 
 

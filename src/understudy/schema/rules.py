@@ -115,11 +115,11 @@ class Dependency(_Rule):
 
     @field_validator("map", mode="before")
     @classmethod
-    def _text_keys(cls, given: Any) -> Any:
+    def _keys_to_text(cls, given: Any) -> Any:
         return {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
-    def _of_one_column(self) -> Dependency:
+    def _check_columns(self) -> Dependency:
         twice = self.determines in self.given or len(set(self.given)) != len(self.given)
         stated = (self.map is not None) + (self.level is not None)
         if twice or stated > 1 or (stated and len(self.given) != 1):

@@ -98,7 +98,7 @@ def _read_start(path: Path) -> tuple[str, str]:
 
 
 def _is_utf8(file: io.BufferedIOBase) -> bool:
-    """Whether a whole file is UTF-8."""
+    """Return whether a whole file is UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         while block := file.read(_PEEK):
@@ -131,7 +131,7 @@ def _guess_delimiter(lines: list[str], quote: str) -> str:
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """Whether the first line is a header: it has no numbers, and its cells differ or head columns of numbers.
+    """Return whether the first line is a header: it has no numbers, and its cells differ or head columns of numbers.
 
     Some headings may be empty. A line with numbers or repetitions is still a header if its words never recur below in
     columns where others do.

@@ -50,21 +50,21 @@ class Dialect(BaseModel):
 
     @field_validator("delimiter", "quote")
     @classmethod
-    def _one_character(cls, mark: str) -> str:
+    def _check_mark(cls, mark: str) -> str:
         if len(mark) != 1 or not mark.isascii() or mark in "\0\r\n":
             raise ValueError('must be one ASCII character; write a tab as "\\t"')
         return mark
 
     @field_validator("decimal")
     @classmethod
-    def _decimal_mark(cls, mark: str) -> str:
+    def _check_decimal(cls, mark: str) -> str:
         if mark not in (".", ","):
             raise ValueError('must be "." or ","; choose the one that the file uses')
         return mark
 
     @field_validator("encoding")
     @classmethod
-    def _known_encoding(cls, encoding: str) -> str:
+    def _check_encoding(cls, encoding: str) -> str:
         try:
             codecs.lookup(encoding)
         except (LookupError, ValueError):
@@ -72,7 +72,7 @@ class Dialect(BaseModel):
         return encoding
 
     @model_validator(mode="after")
-    def _marks_differ(self) -> Dialect:
+    def _check_marks_differ(self) -> Dialect:
         if self.group and (len(self.group) != 1 or self.group == self.decimal):
             raise ValueError("`group` must be one character other than the decimal mark; correct one of them")
         if self.delimiter == self.quote:
@@ -303,7 +303,7 @@ def make_valid_text(cells: Any) -> Any:
 
 
 def is_text_type(kind: Any) -> bool:
-    """Whether an arrow type is one of the types of text."""
+    """Return whether an arrow type is one of the types of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

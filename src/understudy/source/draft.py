@@ -127,7 +127,7 @@ def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
 
 
 def _keeps_out(field: dict[str, Any]) -> bool:
-    """Whether a field is a key already, or a person decided to leave it out."""
+    """Return whether a field is a key already, or a person decided to leave it out."""
     kind = field.get("understudy", {}).get("kind")
     return bool(kind == "id" or (kind == "drop" and field["understudy"].get("status") != "draft"))
 
@@ -169,7 +169,7 @@ def _read_whole_table(data: str, header: bool | None) -> tuple[Any, list[str], A
 
 
 def _provisional(names: list[str], dialect: Dialect) -> Schema:
-    """A schema that only names the columns, to read them with."""
+    """Return a schema that only names the columns, to read them with."""
     return Schema(tuple(Categorical(name=name, values=("",)) for name in names), dialect=dialect)
 
 

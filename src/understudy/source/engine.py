@@ -54,12 +54,12 @@ class Grammar(Protocol):
 
     words: str
 
-    def ordered(self, cell: Cell) -> str:
+    def comparable(self, cell: Cell) -> str:
         """Return an expression that compares like the cell's arrow type."""
         ...
 
     def literal(self, start: float, kind: Any) -> str:
-        """Return a constant on a type's scale, as `ordered` compares it."""
+        """Return a constant on a type's scale, as `comparable` compares it."""
         ...
 
     def is_null(self, cell: Cell) -> str:
@@ -95,7 +95,7 @@ class Grammar(Protocol):
 
 def step_code(grammar: Grammar, cell: Cell, steps: Steps) -> str:
     """Return the code of a typed cell by binary search, with log2(steps) comparisons."""
-    x = grammar.ordered(cell)
+    x = grammar.comparable(cell)
 
     def half(low: int, high: int) -> str:
         if high - low == 1:

@@ -51,7 +51,7 @@ class Variable:
 
 
 def is_office(path: Path) -> bool:
-    """Whether a file is an office file, by its ending."""
+    """Return whether a file is an office file, by its ending."""
     return path.suffix.lower() in OFFICE
 
 

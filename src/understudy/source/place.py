@@ -176,7 +176,7 @@ def table_name(data: Any) -> str:
 
 
 def public_name(table: Any) -> str:
-    """What a receipt calls a table that was declared public: the name of its file or table, else "a frame".
+    """Return what a receipt calls a table that was declared public: the name of its file or table, else "a frame".
 
     **Privacy.** A database's URL may hold a password, anywhere in it; only the table's name is published.
     """
@@ -186,5 +186,5 @@ def public_name(table: Any) -> str:
 
 
 def _is_table(file: Path) -> bool:
-    """Whether a file is part of a table; hidden files and the notes of other engines (``_SUCCESS``) are not."""
+    """Return whether a file is part of a table; hidden files and the notes of other engines (``_SUCCESS``) are not."""
     return file.name.lower().endswith(CSV + PARQUET) and not file.name.startswith((".", "_"))

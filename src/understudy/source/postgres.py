@@ -36,12 +36,12 @@ class PostgresGrammar:
     def __init__(self, readable: str = "") -> None:
         self._readable = readable
 
-    def ordered(self, cell: Cell) -> str:
+    def comparable(self, cell: Cell) -> str:
         """Floating point numbers of both widths are compared in the wider one."""
         return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql
 
     def literal(self, start: float, kind: Any) -> str:
-        """A constant of the column's own type, so that indexes and fast comparisons can be used."""
+        """Return a constant of the column's own type, so that indexes and fast comparisons can be used."""
         name = str(kind)
         if name == "double":
             return f"'{start!r}'::float8"
@@ -60,8 +60,8 @@ class PostgresGrammar:
         return f"({cell.sql} is null or {cell.sql} = 'NaN')" if numeric else f"{cell.sql} is null"
 
     def text(self, cell: Cell) -> str:
-        """The text that arrow would write, compared byte by byte."""
-        plain = f"({self.ordered(cell)})::text"
+        """Return the text that arrow would write, compared byte by byte."""
+        plain = f"({self.comparable(cell)})::text"
         if cell.own in ("timestamp", "timestamptz"):
             zone = "Z" if cell.own == "timestamptz" else ""
             plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US{zone}')"
@@ -90,7 +90,7 @@ class PostgresGrammar:
         return f"nullif(btrim(case when {null} then null else {written} end, ' '), '') collate \"C\""
 
     def matches(self, text: str, pattern: str) -> str:
-        """A match of PostgreSQL's regular expressions."""
+        """Return a match of PostgreSQL's regular expressions."""
         return f"{text} ~ '{pattern}'"
 
     def sha256(self, text: str) -> str:
@@ -132,7 +132,7 @@ def _utc(cell: Cell) -> str:
 
 
 def _seconds(x: str) -> str:
-    """A duration in seconds, as arrow's are read.
+    """Return a duration in seconds, as arrow's are read.
 
     A duration with months has no fixed length and is written as it is.
     """

@@ -29,7 +29,7 @@ class SparkGrammar:
 
     words = "string"
 
-    def ordered(self, cell: Cell) -> str:
+    def comparable(self, cell: Cell) -> str:
         """Times as days and microseconds, so that no literal depends on the session's zone."""
         name = str(cell.kind)
         if name in ("int64", "double"):
@@ -41,7 +41,7 @@ class SparkGrammar:
         return cell.sql
 
     def literal(self, start: float, kind: Any) -> str:
-        """A constant; Spark folds the cast."""
+        """Return a constant; Spark folds the cast."""
         name = str(kind)
         if name == "double":
             return f"cast('{start!r}' as double)"
@@ -54,12 +54,12 @@ class SparkGrammar:
         return f"({cell.sql} is null or isnan({cell.sql}))" if str(cell.kind) == "double" else f"{cell.sql} is null"
 
     def text(self, cell: Cell) -> str:
-        """The text that arrow would write, compared byte by byte.
+        """Return the text that arrow would write, compared byte by byte.
 
         **Privacy.** Spark accepts any bytes that a file calls text. Invalid bytes get the same mark here as in Python:
         else two texts that Spark distinguishes would come back as one, and a join would count rows twice.
         """
-        plain = f"cast({self.ordered(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
+        plain = f"cast({self.comparable(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
         if str(cell.kind).startswith("timestamp"):
             zone = " || 'Z'" if cell.kind.tz else ""
             plain = f"{_moment(cell)}{zone}"
@@ -75,7 +75,7 @@ class SparkGrammar:
 
     def unit(self, cell: Cell) -> str:
         """Canonical text by type without surrounding blanks; an empty text is not a unit."""
-        text, x = self.text(cell), self.ordered(cell)
+        text, x = self.text(cell), self.comparable(cell)
         if str(cell.kind) == "double":
             whole = f"{x} = rint({x}) and abs({x}) < 9007199254740992"  # floor returns a bigint, which may overflow
             named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"
@@ -91,7 +91,7 @@ class SparkGrammar:
         return f"nullif(trim(both ' ' from {text}), '')"
 
     def matches(self, text: str, pattern: str) -> str:
-        """A match of Java's regular expressions."""
+        """Return a match of Java's regular expressions."""
         return f"{text} rlike '{pattern}'"
 
     def sha256(self, text: str) -> str:
@@ -107,12 +107,12 @@ class SparkGrammar:
 
 
 def _short(text: str) -> str:
-    """A decimal without trailing zeros."""
+    """Return a decimal without trailing zeros."""
     return f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
 
 
 def _seconds(x: str) -> str:
-    """A duration in seconds, as arrow's are read; as a decimal, which can hold the longest."""
+    """Return a duration in seconds, as arrow's are read; as a decimal, which can hold the longest."""
     x = f"cast({x} as interval day to second)"  # an interval of hours has no days
     days, hours, minutes = (f"cast(extract({unit} from {x}) as decimal(20, 0))" for unit in ("day", "hour", "minute"))
     seconds = f"{days} * 86400 + {hours} * 3600 + {minutes} * 60 + extract(second from {x})"
@@ -120,7 +120,7 @@ def _seconds(x: str) -> str:
 
 
 def _moment(cell: Cell) -> str:
-    """A datetime with six digits of a second, in UTC if it has a zone.
+    """Return a datetime with six digits of a second, in UTC if it has a zone.
 
     `date_format` and `to_utc_timestamp` are not used: they depend on the session's zone, in which an hour of spring
     does not exist, and overflow at the far ends of time.

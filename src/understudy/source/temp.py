@@ -67,7 +67,7 @@ def remove_stale(place: Path) -> None:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether a directory is ours and its process has ended; a new directory may not have its lock yet."""
+    """Return whether a directory is ours and its process has ended; a new directory may not have its lock yet."""
     try:
         found = path.lstat()
         if not path.is_dir() or path.is_symlink() or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
+from anyio import CapacityLimiter, fail_after
+from anyio.to_thread import run_sync
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -38,8 +40,12 @@ from understudy.studio.planner import Planner
 from understudy.studio.project import Conflict, Missing, Project, Projects
 from understudy.studio.uploads import Refused, UploadLimits
 
+_QUICK_THREADS = 1
+"""How many quick pages are made at once: more would take turns on the interpreter, and each would take longer."""
+
 _MOST_FORM = 8 << 20
 _MOST_FIELDS = 20_000
+_FORM_SECONDS = 60.0
 _STATIC = {
     "htmx.min.js": "text/javascript; charset=utf-8",
     "studio.css": "text/css; charset=utf-8",
@@ -166,6 +172,7 @@ class Page:
         show: what answers it.
         role: who may see it; "open" needs no session.
         stream: whether the page reads the body itself, and checks the CSRF token itself.
+        quick: whether the page only reads small files of the studio and the ledger, and waits for nothing else.
     """
 
     method: Literal["GET", "POST"]
@@ -173,6 +180,7 @@ class Page:
     show: Callable[[Visit], Any]
     role: Literal["custodian", "analyst", "open"] = "custodian"
     stream: bool = False
+    quick: bool = False
 
 
 def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
@@ -185,8 +193,14 @@ def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
     from understudy.studio.pages import PAGES
     from understudy.studio.results import RESULTS
 
+    limiter = CapacityLimiter(_QUICK_THREADS)
     routes = [
-        Route(page.path, _endpoint(studio, page), methods=[page.method], name=f"{page.method} {page.path}")
+        Route(
+            page.path,
+            _endpoint(studio, page, limiter if page.quick else None),
+            methods=[page.method],
+            name=f"{page.method} {page.path}",
+        )
         for page in (*PAGES, *RESULTS)
     ]
     routes.append(Route("/static/{name}", _send_static, methods=["GET"]))
@@ -199,7 +213,7 @@ def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
     return Guard(app, hosts=hosts, sessions=studio.sessions)
 
 
-def _endpoint(studio: Studio, page: Page) -> Callable[[Request], Any]:
+def _endpoint(studio: Studio, page: Page, limiter: CapacityLimiter | None) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         session: Session | None = request.state.session
         visit = Visit(studio, request, session, Form(list(request.query_params.multi_items())))
@@ -213,7 +227,7 @@ def _endpoint(studio: Studio, page: Page) -> Callable[[Request], Any]:
                 if page.role != "open" and not holds_token(session, visit.form, request.headers):
                     raise Refused("this form is not from a page of this session; load the page again")
             with acting_as(None if session is None or session.token is None else session.who):
-                return await run_in_threadpool(page.show, visit)
+                return await run_sync(page.show, visit, limiter=limiter)
         except ClientDisconnect:
             return Response(status_code=400)
         except HTTPException:
@@ -230,10 +244,14 @@ async def _read_form(request: Request) -> Form:
     if kind != "application/x-www-form-urlencoded":
         raise Refused("this is not a form of the studio")
     body = bytearray()
-    async for block in request.stream():
-        body += block
-        if len(body) > _MOST_FORM:
-            raise InputError("the form is too large; nothing was changed")
+    try:
+        with fail_after(_FORM_SECONDS):
+            async for block in request.stream():
+                body += block
+                if len(body) > _MOST_FORM:
+                    raise InputError("the form is too large; nothing was changed")
+    except TimeoutError:
+        raise InputError("the form took too long to arrive; nothing was changed") from None
     try:
         return Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except (ValueError, UnicodeDecodeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import yaml
@@ -34,6 +35,7 @@ KINDS = {
 AXES = ("integer", "number", "date", "datetime", "duration")
 _MOST_SHOWN = 5
 _MOST_TEXT = 200_000
+_MOST_LEVELS = 10
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ def _facts(field: Mapping[str, Any]) -> str:
         words.append(" minus ".join(ours.get("of", ())))
     elif kind == "id" and ours.get("pattern"):
         words.append(f"as {ours['pattern']}")
+    if levels := ours.get("levels"):
+        words.append(f"grouped by {', '.join(str(level.get('name')) for level in levels)}")
     if missing := ours.get("missing"):
         words.append(f"missing: {', '.join(map(str, list(missing)[:_MOST_SHOWN]))}")
     return "; ".join(words)
@@ -143,9 +147,23 @@ def to_form(field: Mapping[str, Any]) -> dict[str, Any]:
         "empty": not limits.get("required", False),
         "pattern": ours.get("pattern") or "",
         "value": "" if ours.get("value") is None else str(ours["value"]),
-        "levels": dump_text(ours["levels"], ".yaml").strip() if ours.get("levels") else "",
+        "of": ours.get("of", ("", "")),
+        "levels": [_show_level(level) for level in ours.get("levels", ())],
+        "levels_text": "",
+        "add_level": False,
         "public": "origin" not in ours and not is_draft(field),
     }
+
+
+def repeat_form(field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
+    """What the form of a column showed when it was sent; with one grouping of values more or less if asked for."""
+    levels = _sent_levels(form)
+    if (number := form.get("remove_level", "")).isdigit():
+        levels = [level for place, level in enumerate(levels, 1) if place != int(number)]
+    if "add_level" in form and len(levels) < _MOST_LEVELS:
+        levels.append(_new_level(form, levels))
+    sent = {"levels": levels, "of": (form.get("later", ""), form.get("earlier", ""))}
+    return to_form(field) | dict(form) | sent | {name: name in form for name in ("empty", "public", "add_level")}
 
 
 def from_form(field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
@@ -185,30 +203,80 @@ def _form_facts(name: str, kind: str, field: Mapping[str, Any], form: Mapping[st
     if kind == "constant":
         return {"understudy": {"kind": "constant", "value": form.get("value", "")}}
     if kind == "difference":
-        if kind_of(field) != "difference":
-            raise SchemaError(f"column {name!r}: differences of dates are proposed by drafts, or written in the file")
-        return {"type": "integer", "understudy": {"kind": "difference", "of": field["understudy"]["of"]}}
+        if not form.get("later") or not form.get("earlier"):
+            raise SchemaError(f"column {name!r}: choose the later and the earlier date")
+        return {"type": "integer", "understudy": {"kind": "difference", "of": [form["later"], form["earlier"]]}}
     if kind == "discover":
         return {"type": "discover"}
     limits: dict[str, Any] = {} if form.get("empty") else {"required": True}
     ours: dict[str, Any] = {}
-    if missing := dict(_pairs(form.get("missing", ""))):
+    if missing := dict(parse_pairs(form.get("missing", ""))):
         ours["missing"] = missing
-    if levels := form.get("levels", "").strip():
-        ours["levels"] = _parse_yaml(name, "the hierarchy", levels)
+    if text := form.get("levels_text", "").strip():
+        ours["levels"] = _parse_yaml(name, "the groupings", text)
+    elif levels := [_parse_level(name, kind, level) for level in _sent_levels(form) if any(level.values())]:
+        ours["levels"] = levels
     made: dict[str, Any] = {"type": kind}
     if kind in ("categorical", "ordinal"):
         made = _form_values(name, field, form) | ({"categoriesOrdered": True} if kind == "ordinal" else {})
     if kind in AXES:
-        limits |= {key: _number(form.get(key, ""), kind) for key in ("minimum", "maximum") if form.get(key, "").strip()}
+        limits |= {
+            key: parse_number(form.get(key, ""), kind) for key in ("minimum", "maximum") if form.get(key, "").strip()
+        }
         if bins := form.get("bins", "").strip():
             ours["bins"] = int(bins) if bins.isdigit() else _parse_yaml(name, "the bins", bins)
     return made | ({"constraints": limits} if limits else {}) | ({"understudy": ours} if ours else {})
 
 
+# -- Groupings of values: the levels of a hierarchy
+
+
+def _show_level(level: Mapping[str, Any]) -> dict[str, str]:
+    """A level as a form shows it: ``value = group`` on each line; for numbers and times a width, or edges."""
+    groups, edges = level.get("groups") or {}, level.get("edges")
+    lines = [_format_pair(value, group) for group, values in groups.items() for value in values]
+    text = "\n".join(lines) if lines else ", ".join(map(str, edges)) if edges else str(level.get("width", ""))
+    return {"name": str(level.get("name", "")), "text": text, "rest": str(level.get("rest") or "")}
+
+
+def _sent_levels(form: Mapping[str, str]) -> list[dict[str, str]]:
+    """The groupings of a form that was sent."""
+    numbers = takewhile(lambda number: f"level-name-{number}" in form, range(1, _MOST_LEVELS + 1))
+    parts = ("name", "text", "rest")
+    return [{part: form.get(f"level-{part}-{number}", "").strip() for part in parts} for number in numbers]
+
+
+def _new_level(form: Mapping[str, str], levels: list[dict[str, str]]) -> dict[str, str]:
+    """An empty grouping: a line for each value, or for each group of the grouping before it."""
+    before = [group for _, group in parse_pairs(levels[-1]["text"])] + [levels[-1]["rest"]] if levels else []
+    values = before if levels else [value for value, _ in parse_pairs(form.get("values", ""))]
+    lines = [f"{_format_pair(value, None)} = " for value in dict.fromkeys(values) if value]
+    return {"name": "", "text": "\n".join(lines) if form.get("kind") not in AXES else "", "rest": ""}
+
+
+def _parse_level(name: str, kind: str, level: Mapping[str, str]) -> dict[str, Any]:
+    """A grouping as the schema file writes it."""
+    title, text, rest = level["name"], level["text"], level["rest"]
+    if not title:
+        raise SchemaError(f"column {name!r}: give the grouping a name, such as region")
+    if kind in AXES:
+        if not text:
+            raise SchemaError(f"column {name!r}: say how wide the groups of {title!r} are, or where they begin")
+        if "," in text:
+            return {"name": title, "edges": [parse_number(edge, kind) for edge in text.split(",")]}
+        return {"name": title, "width": parse_number(text, "number")}
+    groups: dict[str, list[str]] = {}
+    for value, group in parse_pairs(text):
+        if group is not None:
+            groups.setdefault(group, []).append(value)
+        elif not rest:
+            raise SchemaError(f"column {name!r}: {value!r} has no group in {title!r}; write it after “ = ”")
+    return {"name": title, "groups": groups} | ({"rest": rest} if rest else {})
+
+
 def _form_values(name: str, field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
     """The values of categories; they stay numbers if they were and all still are."""
-    pairs = list(_pairs(form.get("values", "")))
+    pairs = list(parse_pairs(form.get("values", "")))
     if not pairs:
         raise SchemaError(f"column {name!r}: list at least one value")
     kind = field.get("type", "string") if "categories" in field else "string"
@@ -224,8 +292,12 @@ def _form_values(name: str, field: Mapping[str, Any], form: Mapping[str, str]) -
     return {"type": kind, "categories": entries}
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str | None]]:
-    """Lines of ``value`` or ``value = meaning``; a value that holds " = " is written in double quotes."""
+def parse_pairs(text: str) -> Iterator[tuple[str, str | None]]:
+    r"""Lines of ``value`` or ``value = meaning``; a value that holds " = " is written in double quotes.
+
+    >>> list(parse_pairs('F = female\nX =\n"a = b" = c'))
+    [('F', 'female'), ('X', None), ('a = b', 'c')]
+    """
     for line in text.splitlines():
         if not line.strip():
             continue
@@ -233,18 +305,19 @@ def _pairs(text: str) -> Iterator[tuple[str, str | None]]:
         if quoted is not None:
             yield quoted[1].replace('""', '"'), quoted[2] or None
             continue
-        value, mark, meaning = line.partition(" = ")
+        value, mark, meaning = f"{line} ".partition(" = ")
         yield value.strip(), (meaning.strip() or None) if mark else None
 
 
 def _format_pair(value: Any, meaning: Any) -> str:
     text = str(value)
-    if " = " in text or text != text.strip() or text.startswith('"') or not text:
+    if " = " in f"{text} " or text != text.strip() or text.startswith('"') or not text:
         text = '"' + text.replace('"', '""') + '"'
     return text if meaning is None else f"{text} = {meaning}"
 
 
-def _number(text: str, kind: str) -> Any:
+def parse_number(text: str, kind: str) -> Any:
+    """A bound as the schema file writes it: a number, or the text of a date; text that is neither stays as it is."""
     text = text.strip()
     if kind in ("date", "datetime"):
         return text

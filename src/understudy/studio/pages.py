@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cache
 from typing import Any, cast
 
-import yaml
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from understudy.accounting.exact import float_above
-from understudy.arguments import holds_password, parse_unit
+from understudy.arguments import parse_unit
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.ledger import Grant, Ledger
 from understudy.ledger.ledger import ROLES, check_name, current_user, token_holder
@@ -30,16 +29,17 @@ from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
 from understudy.schema.file import from_dict
 from understudy.schema.review import decide, drop_dependents, is_draft
-from understudy.schema.sniff import sniff
-from understudy.source.draft import draft_names, read_names, set_unit
-from understudy.source.place import CSV, list_files, source_kind, table_name
+from understudy.source.draft import draft_names, set_unit
+from understudy.source.place import table_name
 from understudy.studio.app import Form, Page, Visit
-from understudy.studio.columns import AXES, KINDS, from_form, list_columns, to_form, view_column
+from understudy.studio.columns import AXES, KINDS, from_form, list_columns, repeat_form, to_form, view_column
+from understudy.studio.conditions import condition_form, find_column
 from understudy.studio.guard import Session
 from understudy.studio.jobs import read_job
 from understudy.studio.project import Missing, Project
+from understudy.studio.rules import RULES, describe_rule, rule_from_form
+from understudy.studio.tables import check_place, first_file, read_format
 from understudy.studio.uploads import ENDINGS, clean_name, dataset_of, receive_table
-from understudy.yaml_json import read_yaml
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The steps of the slider."""
@@ -97,8 +97,13 @@ def home(visit: Visit) -> Response:
         shared = [project for project in projects if project.shared and project.release.exists()]
         return visit.page("shared.html", projects=shared)
     rows = [(project, *_progress_of(project)) for project in projects]
-    limit = visit.studio.uploads.size_bytes / 1e9
-    return visit.page("home.html", rows=rows, endings=",".join(ENDINGS), limit=limit, paths=_may_name_paths(visit))
+    return visit.page(
+        "home.html",
+        rows=rows,
+        endings=",".join(ENDINGS),
+        limit=visit.studio.uploads.size_bytes / 1e9,
+        paths=visit.studio.local or bool(visit.studio.roots),
+    )
 
 
 def _progress_of(project: Project) -> tuple[str, str]:
@@ -116,46 +121,18 @@ def _progress_of(project: Project) -> tuple[str, str]:
     return ("Budget to choose", f"{base}/budget") if project.reviewed else ("Columns to review", f"{base}/columns")
 
 
-def _may_name_paths(visit: Visit) -> bool:
-    return visit.studio.local or bool(visit.studio.roots)
-
-
 def begin_with_place(visit: Visit) -> Response:
     """Begin a project with a table on this machine, or in a database."""
-    place = visit.form.get("place", "").strip()
-    if not place:
-        raise InputError("no table was named; give a path, a folder or the address of a database")
-    place = _allowed_place(visit, place)
-    read_names(place) if source_kind(place) != "files" else list_files(place)  # refused now if it cannot be read
-    shown = clean_name(table_name(place) if "://" in place else place)
-    project = visit.studio.projects.begin(
-        visit.studio.projects.new_folder(), table=place, shown=shown, name=dataset_of(table_name(place))
+    studio = visit.studio
+    place = check_place(visit.form.get("place", "").strip(), local=studio.local, roots=studio.roots)
+    name = table_name(place)
+    project = studio.projects.begin(
+        studio.projects.new_folder(),
+        table=place,
+        shown=clean_name(name if "://" in place else place),
+        name=dataset_of(name),
     )
     return visit.go(f"/p/{project.id}/table")
-
-
-def _allowed_place(visit: Visit, place: str) -> str:
-    """Return the place of a table if this person may name it.
-
-    Raises:
-        InputError: for a password, for a place outside of the studio's folders where it is not local.
-    """
-    if holds_password(place):
-        raise InputError(
-            "the address holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
-        )
-    if "://" in place:
-        if not visit.studio.local:
-            raise InputError("databases can be named on the studio's own machine only; upload the table instead")
-        return place
-    if "\0" in place:
-        raise InputError("the path cannot be used; give the path of a table")
-    path = Path(place).expanduser()
-    if not visit.studio.local:
-        resolved = path.resolve()
-        if not any(resolved.is_relative_to(root) for root in visit.studio.roots):
-            raise InputError("this path is not in a folder that the studio may read; upload the table instead")
-    return str(path.absolute()) if path.exists() else str(path)
 
 
 async def begin_with_upload(visit: Visit) -> Response:
@@ -174,59 +151,13 @@ async def begin_with_upload(visit: Visit) -> Response:
 def show_table(visit: Visit) -> Response:
     """The names of the columns and how the file is written; no more is read before the custodian asks."""
     project = visit.project()
-    try:
-        dialect, names, _ = read_names(_first_file(project.table))
-        listed = list(names)
-        header = True
-    except InputError as error:
-        path = Path(_first_file(project.table))
-        if not path.name.lower().endswith(CSV) or not path.is_file():
-            raise
-        dialect, listed = sniff(path)
-        header = dialect.header
-        if header:
-            raise InputError(str(error)) from None
-    text = _first_file(project.table).lower().endswith(CSV)
     return visit.page(
         "table.html",
         project=project,
-        names=listed,
-        header=header,
-        format=_describe_dialect(dialect.model_dump(), header=header) if text else [],
-        size=_describe_size(project.table),
+        format=read_format(project.table),
         has_draft=project.content() is not None,
         locked=_is_spent(visit, project),
     )
-
-
-def _first_file(table: str) -> str:
-    """A file that shows how the table is written."""
-    return str(list_files(table)[0]) if source_kind(table) == "files" else table
-
-
-_MARKS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", ".": "point", "": "none"}
-
-
-def _describe_dialect(dialect: Mapping[str, Any], *, header: bool) -> list[tuple[str, str]]:
-    """How a text file is written, in words; a line of names does not show the decimal mark."""
-    decimal = [] if header else [("Decimal mark", _MARKS.get(dialect["decimal"], dialect["decimal"]))]
-    return [
-        ("Cells are separated by a", _MARKS.get(dialect["delimiter"], dialect["delimiter"])),
-        *decimal,
-        ("Text encoding", dialect["encoding"]),
-        ("Quotation mark", dialect["quote"]),
-    ]
-
-
-def _describe_size(table: str) -> str:
-    try:
-        size = Path(table).stat().st_size if "://" not in table and Path(table).is_file() else 0
-    except OSError:
-        return ""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes" if size else ""
 
 
 def start_draft(visit: Visit) -> Response:
@@ -235,7 +166,7 @@ def start_draft(visit: Visit) -> Response:
     _refuse_spent(visit, project)
     name = check_name(visit.form.get("name", "").strip() or project.name)
     if visit.form.get("how") == "buy":
-        content, notes = draft_names(_first_file(project.table), unit="row")
+        content, notes = draft_names(first_file(project.table), unit="row")
         del content["understudy"]["privacy_unit"]  # nobody said so yet
         project.write_content(content)
         with visit.studio.projects.edit(project.id) as edit:
@@ -279,27 +210,11 @@ def show_columns(visit: Visit) -> Response:
         **shown,
         unit=unit,
         names=names,
-        rules=[_describe_rule(rule) for rule in rules],
+        rules=[describe_rule(rule) for rule in rules],
+        rule_kinds=RULES,
+        kind="order",
         total=len(names),
     )
-
-
-def _describe_rule(rule: Mapping[str, Any]) -> str:
-    """A rule in words."""
-    if "order" in rule:
-        return f"{' ≤ '.join(rule['order'])}, in every row"
-    if "impossible" in rule:
-        parts = [f"{name} is {_describe_condition(condition)}" for name, condition in rule["impossible"].items()]
-        return f"Never at once: {'; '.join(parts)}"
-    given = rule.get("from", "")
-    return f"{', '.join(given) if isinstance(given, list) else given} determines {rule.get('determines')}"
-
-
-def _describe_condition(condition: Any) -> str:
-    if isinstance(condition, Mapping):
-        words = {"minimum": "at least", "maximum": "at most"}
-        return " and ".join(f"{words.get(key, key)} {value}" for key, value in condition.items())
-    return " or ".join(map(str, condition)) if isinstance(condition, list) else str(condition)
 
 
 def _field(visit: Visit, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -319,35 +234,34 @@ def _content(project: Project) -> dict[str, Any]:
 def show_column(visit: Visit) -> Response:
     """The form of one column."""
     project = visit.project()
-    place, field = _field(visit, _content(project))
-    return _column_page(visit, project, place, field, to_form(field), "")
+    content = _content(project)
+    place, field = _field(visit, content)
+    return _column_page(visit, project, place, content, to_form(field))
 
 
 def _column_page(
-    visit: Visit, project: Project, place: int, field: Mapping[str, Any], form: Mapping[str, Any], wrong: str
+    visit: Visit, project: Project, place: int, content: Mapping[str, Any], form: Mapping[str, Any], wrong: str = ""
 ) -> Response:
-    view = view_column(field, place, project.notes)
-    template = "column_form.html" if visit.partial else "column.html"
-    kinds = {kind: words for kind, words in KINDS.items() if kind != "difference" or form["kind"] == "difference"}
-    status = 400 if wrong else 200
+    """The form of a column as it is, or as it was sent."""
     return visit.page(
-        template,
-        status,
+        "column_form.html" if visit.partial else "column.html",
+        400 if wrong else 200,
         project=project,
-        view=view,
+        view=view_column(content["fields"][place], place, project.notes),
         form=form,
-        kinds=kinds,
-        axes=AXES,
-        wrong=wrong,
+        kinds=KINDS,
+        names=[field["name"] for field in content["fields"]],
         axis=form["kind"] in AXES,
+        wrong=wrong,
     )
 
 
 def change_kind(visit: Visit) -> Response:
-    """The same form for another kind."""
+    """The same form for another kind, with one more grouping of values, or with one less."""
     project = visit.project()
-    place, field = _field(visit, _content(project))
-    return _column_page(visit, project, place, field, to_form(field) | dict(visit.form), "")
+    content = _content(project)
+    place, field = _field(visit, content)
+    return _column_page(visit, project, place, content, repeat_form(field, visit.form))
 
 
 def check_column(visit: Visit) -> Response:
@@ -385,7 +299,7 @@ def save_column(visit: Visit) -> Response:
         try:
             changed = _replace_field(content, place, from_form(field, visit.form))
         except SchemaError as error:
-            return _column_page(visit, project, place, field, to_form(field) | dict(visit.form), str(error))
+            return _column_page(visit, project, place, content, repeat_form(field, visit.form), str(error))
         project.write_content(changed)
         edit.touch()
     if not visit.partial:
@@ -406,26 +320,50 @@ def change_rules(visit: Visit) -> Response:
             number = int(visit.form.number("remove", "rule") or 0)
             rules = [rule for place, rule in enumerate(rules) if place != number]
         else:
-            rules.append(_new_rule(visit.form))
-        ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
-        changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
-        from_dict(changed, unit="row")
-        project.write_content(changed)
+            rules.append(rule_from_form(project.schema(), visit.form))
+        project.write_content(_replace_rules(content, rules))
         edit.touch()
     return visit.go(f"/p/{project.id}/columns#rules")
 
 
-def _new_rule(form: Form) -> Any:
-    """The rule that a form describes: two columns in order, one that determines another, or YAML."""
-    first, second, text = form.get("first", ""), form.get("second", ""), form.get("rule", "").strip()
-    if text:
-        try:
-            return read_yaml(text)
-        except yaml.YAMLError:
-            raise SchemaError("the rule cannot be read; check colons and brackets") from None
-    if not first or not second or first == second:
-        raise SchemaError("a rule is about two different columns; choose both")
-    return {"from": [first], "determines": second} if form.get("kind") == "determines" else {"order": [first, second]}
+def _replace_rules(content: dict[str, Any], rules: list[Any]) -> dict[str, Any]:
+    """Return the content with other rules.
+
+    Raises:
+        SchemaError: if they contradict the columns or each other.
+    """
+    ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
+    changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
+    from_dict(changed, unit="row")
+    return changed
+
+
+def show_rule_fields(visit: Visit) -> Response:
+    """The fields of a rule of another kind."""
+    names = [column.name for column in visit.project().schema().coded]
+    return visit.page("rule_fields.html", project=visit.project(), names=names, kind=visit.form.get("kind", "order"))
+
+
+def show_rule_condition(visit: Visit) -> Response:
+    """The form of one condition of a rule."""
+    project = visit.project()
+    if not (name := visit.form.get("column", "")):
+        return Response("", media_type="text/html")
+    return visit.page("condition.html", project=project, **condition_form(find_column(project.schema(), name)))
+
+
+def check_rule(visit: Visit) -> Response:
+    """Check a rule at once, without adding it; nothing is said while it is not complete."""
+    project = visit.project()
+    content = _content(project)
+    try:
+        rule = rule_from_form(project.schema(), visit.form)
+        _replace_rules(content, [*content["understudy"].get("rules", []), rule])
+    except SettingError:
+        return Response("", media_type="text/html")
+    except SchemaError as error:
+        return visit.page("check.html", words=str(error), good=False)
+    return visit.page("check.html", words=f"This fits: {describe_rule(rule)}.", good=True)
 
 
 def accept_columns(visit: Visit) -> Response:
@@ -492,6 +430,7 @@ def _step_of(epsilon: float) -> int:
     return min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
 
 
+@cache
 def _mechanisms() -> list[tuple[str, str]]:
     """The mechanisms that can be chosen, with a word about when to use each."""
     found = [
@@ -800,29 +739,32 @@ PAGES = (
     Page("GET", "/login", show_login, "open"),
     Page("POST", "/login", log_in, "open"),
     Page("POST", "/logout", log_out, "analyst"),
-    Page("GET", "/", home, "analyst"),
+    Page("GET", "/", home, "analyst", quick=True),
     Page("POST", "/begin", begin_with_place),
     Page("POST", "/upload", begin_with_upload, stream=True),
     Page("GET", "/p/{project}", open_project, "analyst"),
     Page("GET", "/p/{project}/table", show_table),
     Page("POST", "/p/{project}/draft", start_draft),
-    Page("GET", "/p/{project}/columns", show_columns),
+    Page("GET", "/p/{project}/columns", show_columns, quick=True),
     Page("POST", "/p/{project}/columns", accept_columns),
     Page("POST", "/p/{project}/rules", change_rules),
-    Page("GET", "/p/{project}/columns/{place:int}", show_column),
+    Page("POST", "/p/{project}/rules/check", check_rule),
+    Page("GET", "/p/{project}/rules/fields", show_rule_fields, quick=True),
+    Page("GET", "/p/{project}/rules/condition", show_rule_condition, quick=True),
+    Page("GET", "/p/{project}/columns/{place:int}", show_column, quick=True),
     Page("POST", "/p/{project}/columns/{place:int}", save_column),
     Page("POST", "/p/{project}/columns/{place:int}/kind", change_kind),
     Page("POST", "/p/{project}/columns/{place:int}/check", check_column),
-    Page("GET", "/p/{project}/budget", show_budget),
+    Page("GET", "/p/{project}/budget", show_budget, quick=True),
     Page("GET", "/p/{project}/predict", predict),
     Page("POST", "/p/{project}/budget", save_budget),
-    Page("GET", "/p/{project}/release", show_release),
+    Page("GET", "/p/{project}/release", show_release, quick=True),
     Page("POST", "/p/{project}/release", start_release),
-    Page("GET", "/p/{project}/progress", show_progress),
+    Page("GET", "/p/{project}/progress", show_progress, quick=True),
     Page("POST", "/p/{project}/cancel", cancel_job),
     Page("POST", "/p/{project}/return", return_budget),
     Page("POST", "/p/{project}/again", begin_again),
-    Page("GET", "/ledger", show_ledger),
+    Page("GET", "/ledger", show_ledger, quick=True),
     Page("POST", "/ledger/grant", add_grant),
     Page("POST", "/ledger/revoke", revoke_grant),
     Page("POST", "/ledger/verify", verify_ledger),

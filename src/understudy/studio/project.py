@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from understudy.errors import InputError, OutputError, SchemaError, UnderstudyError
 from understudy.files import describe_os_error, write_text
@@ -26,6 +27,18 @@ from understudy.yaml_json import dump_text, read_json
 
 _ID = re.compile(r"[0-9a-f]{32}")
 RUN_FILE, SCHEMA_FILE = "run.yaml", "schema.yaml"
+
+Stamp: TypeAlias = tuple[int, int, int]
+
+
+def file_stamp(path: Path) -> Stamp:
+    """What changes whenever a file is written again, so that what was read from it can be kept until then.
+
+    Raises:
+        OSError: if there is no such file.
+    """
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 class Missing(InputError):
@@ -143,10 +156,9 @@ class Project:
         Raises:
             SchemaError: if there is none yet, or it contradicts itself.
         """
-        content = self.content()
-        if content is None:
+        if self.content() is None:
             raise SchemaError("the columns are not described yet; draft them first")
-        return from_dict(content, unit="row")
+        return _read_schema(self.draft_file, file_stamp(self.draft_file))
 
     @property
     def reviewed(self) -> bool:
@@ -180,14 +192,25 @@ class Project:
     def spending(self, ledger: Ledger) -> Spending:
         """What the ledger says about the run of this project."""
         try:
-            found = ledger.peek(RunFile.load(self.run_file).key(self.output))
-        except InputError:
+            stamps = file_stamp(self.run_file), file_stamp(self.folder / SCHEMA_FILE)
+            found = ledger.find_by_key(_read_run_key(self.run_file, self.output, stamps))
+        except (InputError, OSError):
             found = None
         if found is None:
             return Spending("nothing")
         if found.finished is not None:
             return Spending("finished", found.run)
         return Spending("answered" if found.answered else "reserved", found.run)
+
+
+@lru_cache(maxsize=32)
+def _read_schema(draft_file: Path, _: Stamp) -> Schema:
+    return from_dict(read_json(draft_file.read_bytes()), unit="row")
+
+
+@lru_cache(maxsize=256)
+def _read_run_key(run_file: Path, output: Path, _: tuple[Stamp, ...]) -> str:
+    return RunFile.load(run_file).key(output)
 
 
 @dataclass(frozen=True)

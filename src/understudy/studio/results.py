@@ -5,21 +5,18 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from understudy.errors import InputError, SettingError
 from understudy.release import Release
 from understudy.schema.axis import AxisColumn
-from understudy.schema.categorical import Boolean, Categorical
-from understudy.schema.column import Coded
 from understudy.studio.app import Form, Page, Visit
+from understudy.studio.conditions import condition_form, find_column, read_conditions
 from understudy.studio.guard import REPORT_POLICY
-from understudy.studio.project import RUN_FILE, SCHEMA_FILE, Missing, Project
+from understudy.studio.project import RUN_FILE, SCHEMA_FILE, Missing, Project, Stamp, file_stamp
 
 STATISTICS = {
     "mean": "Mean of a number, for all rows or by groups",
@@ -27,7 +24,6 @@ STATISTICS = {
     "chisq": "Are two columns related? (chi-square test)",
     "regression": "Regression of one column on others",
 }
-_FEW_VALUES = 24
 
 DOWNLOADS = {
     "bundle.zip": ("The bundle for analysts", "Rows as CSV and Parquet, codebook, report and a README, in one file."),
@@ -66,13 +62,13 @@ def load_release(project: Project) -> Release:
         Missing: if it is not made yet.
     """
     try:
-        return _load(project.release, project.release.stat().st_mtime_ns)
+        return _load(project.release, file_stamp(project.release))
     except OSError:
         raise Missing("the release is not made yet") from None
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, _: int) -> Release:
+def _load(path: Path, _: Stamp) -> Release:
     return Release.load(path)
 
 
@@ -147,66 +143,14 @@ def show_condition(visit: Visit) -> Response:
     name = visit.form.get("column", "")
     if not name:
         return HTMLResponse("")
-    column = _find_column(load_release(visit.project()), name)
-    values = _values_of(column)
-    return visit.page(
-        "condition.html",
-        project=visit.project(),
-        name=column.name,
-        key=secrets.token_hex(4),
-        values=values,
-        few=len(values) <= _FEW_VALUES,
-        bounds=_bounds_of(column),
-    )
-
-
-def _find_column(release: Release, name: str) -> Coded:
-    for column in release.schema.coded:
-        if column.name == name:
-            return column
-    raise SettingError("there is no such column; choose one of the list")
-
-
-def _values_of(column: Coded) -> list[tuple[str, str]]:
-    """The values that a condition can name, with their labels."""
-    if isinstance(column, Categorical):
-        return [(str(value), column.labels.get(str(value), str(value))) for value in column.values]
-    return [("true", "true"), ("false", "false")] if isinstance(column, Boolean) else []
-
-
-def _bounds_of(column: Coded) -> tuple[str, str]:
-    if not isinstance(column, AxisColumn):
-        return "", ""
-    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in (column.minimum, column.maximum))
-    return low, high
-
-
-def _conditions(release: Release, form: Form) -> dict[str, Any]:
-    """The conditions of a form, as `Release.answer` takes them."""
-    query: dict[str, Any] = {}
-    for named in form.all("condition"):
-        key, _, name = named.partition(":")
-        column = _find_column(release, name)
-        if name in query:
-            raise SettingError(f"{name} has two conditions; remove one of them")
-        if isinstance(column, AxisColumn):
-            ends = tuple(form.get(f"{end}-{key}", "").strip() or None for end in ("from", "to"))
-            if ends == (None, None):
-                raise SettingError(f"{name}: give at least one end of the range")
-            query[name] = ends
-            continue
-        chosen = form.all(f"value-{key}")
-        if not chosen:
-            raise SettingError(f"{name}: choose at least one value")
-        texts = {str(value): value for value in getattr(column, "values", ())}
-        query[name] = [texts.get(value, value == "true" if isinstance(column, Boolean) else value) for value in chosen]
-    return query
+    column = find_column(load_release(visit.project()).schema, name)
+    return visit.page("condition.html", project=visit.project(), **condition_form(column))
 
 
 def answer(visit: Visit) -> Response:
     """Count the rows that satisfy conditions, with an interval."""
     release = load_release(visit.project())
-    query = _conditions(release, visit.form)
+    query = read_conditions(release.schema, visit.form)
     if not query:
         raise SettingError("add at least one condition: choose a column, then its values")
     found = release.answer(query, confidence=_confidence(visit.form), share=visit.form.get("share") == "yes")
@@ -238,7 +182,7 @@ def _statistic(release: Release, form: Form) -> str:
     others = [name for name in form.all("other") if name]
     if kind not in STATISTICS:
         raise SettingError("choose a statistic")
-    columns = {name: _find_column(release, name) for name in [first, *others]}
+    columns = {name: find_column(release.schema, name) for name in [first, *others]}
     if kind == "mean":
         return f"mean({_tick(first)})" + (f" | {_tick(others[0])}" if others else "")
     if not others:

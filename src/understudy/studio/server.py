@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import secrets
@@ -11,8 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from platformdirs import user_data_path
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from understudy.errors import OutputError, SettingError
 from understudy.ledger import Ledger
@@ -40,8 +44,8 @@ def serve(
     """Serve the studio until it is interrupted. Jobs that are running then go on.
 
     Args:
-        host: the address to listen on. Beyond this machine everybody needs a token of the ledger, and cookies are for
-            TLS only: put a proxy with TLS in front.
+        host: the address to listen on. Beyond this machine, or with a name, everybody needs a token of the ledger, and
+            cookies are for TLS only: put a proxy with TLS in front.
         port: the port; 0 for a free one.
         names: further names under which browsers reach the studio, such as that of the proxy.
         folder: where projects are kept; by default in the user's data folder.
@@ -56,15 +60,10 @@ def serve(
         SettingError: if the address cannot be used, or nobody could sign in.
         OutputError: if the folder cannot be used.
     """
-    local = is_loopback(host)
+    local = is_loopback(host) and not names  # a name means that a proxy brings people from elsewhere
+    if not local:
+        _check_reachable(host, port, names, ledger)
     limits = limits or Limits()
-    if not local and not any(not token.revoked for token in Ledger(ledger).tokens()):
-        raise SettingError(
-            "--host: beyond this machine everybody needs a token, and the ledger has none yet; make one with "
-            "`understudy ledger token --role custodian --name NAME`"
-        )
-    if not local and not own_hosts(host, port, names, local=False):
-        raise SettingError("--name: say under which name browsers reach the studio, such as --name studio.example.org")
     projects = Projects(folder or user_data_path("understudy") / "studio")
     with _bind(host, port) as listener:
         port = listener.getsockname()[1]
@@ -79,42 +78,96 @@ def serve(
             roots=tuple(path.resolve() for path in data),
             uploads=uploads or UploadLimits(),
         )
-        app = make_app(studio, own_hosts(host, port, names, local=local))
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            lifespan="off",
-            limit_concurrency=512,
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=3,
-        )
-        if local:
-            shown = "localhost" if host in ("127.0.0.1", "::1") else host
-            address = f"http://{shown}:{port}/launch?key={launch}"
-            words = (
-                f"The studio is open at {address}\n"
-                "The address works once and on this machine only. Stop the studio with Ctrl+C."
-            )
-            announce(words, {"address": address, "host": host, "port": port})
-            if browser:
-                webbrowser.open(address)
-        else:
-            words = (
-                f"The studio listens on {host}, port {port}. Everybody signs in with a token.\n"
-                "Put a proxy with TLS in front of it: browsers send its cookies over TLS only."
-            )
-            announce(words, {"address": None, "host": host, "port": port})
+        address = None if launch is None else _launch_address(host, port, launch)
+        announce(_describe_start(host, port, address), {"address": address, "host": host, "port": port})
+        if browser and address is not None:
+            webbrowser.open(address)
         try:
-            uvicorn.Server(config).run(sockets=[listener])
+            make_server(make_app(studio, own_hosts(host, port, names, local=local))).run(sockets=[listener])
         except KeyboardInterrupt:
             pass
         finally:
             close_studio(studio)
+
+
+def _check_reachable(host: str, port: int, names: Sequence[str], ledger: str | None) -> None:
+    """Refuse to listen beyond this machine where nobody could sign in."""
+    if not any(not token.revoked for token in Ledger(ledger).tokens()):
+        raise SettingError(
+            "beyond this machine everybody needs a token, and the ledger has none yet; make one with "
+            "`understudy ledger token --role custodian --name NAME`"
+        )
+    if not own_hosts(host, port, names, local=False):
+        raise SettingError("--name: say under which name browsers reach the studio, such as --name studio.example.org")
+
+
+def _launch_address(host: str, port: int, launch: str) -> str:
+    return f"http://{'localhost' if host in ('127.0.0.1', '::1') else host}:{port}/launch?key={launch}"
+
+
+def _describe_start(host: str, port: int, address: str | None) -> str:
+    """What the user should see."""
+    if address is None:
+        return (
+            f"The studio listens on {host}, port {port}. Everybody signs in with a token.\n"
+            "Put a proxy with TLS in front of it: browsers send its cookies over TLS only."
+        )
+    return (
+        f"The studio is open at {address}\n"
+        "The address works once and on this machine only. Stop the studio with Ctrl+C."
+    )
+
+
+class HeaderTimeout(H11Protocol):
+    """HTTP on one connection, which is closed if the header of a request takes too long to arrive."""
+
+    seconds = 15.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first header."""
+        super().connection_made(transport)
+        self._watch_header()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what arrived; begin to wait with the first byte of a header, and stop with its last."""
+        super().data_received(data)
+        self._watch_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _watch_header(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def make_server(app: ASGIApp, protocol: type[HeaderTimeout] = HeaderTimeout) -> uvicorn.Server:
+    """Return the server of an application. It writes no log, so that nobody can forge a line in it."""
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        limit_concurrency=512,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+    )
+    return uvicorn.Server(config)
 
 
 def is_loopback(host: str) -> bool:

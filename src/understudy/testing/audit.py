@@ -94,11 +94,11 @@ class Finding:
     epsilon_low: float
 
     def auc_low(self, error: float) -> float:
-        """A lower bound of the area, too large with probability at most `error`."""
+        """Return a lower bound of the area, too large with probability at most `error`."""
         return proportion_low(self.wins, self.pairs, error)
 
     def auc_high(self, error: float) -> float:
-        """An upper bound of the area."""
+        """Return an upper bound of the area."""
         return proportion_high(self.wins, self.pairs, error)
 
 
@@ -126,7 +126,7 @@ def judge_statistic(
 
 
 def _bound_epsilon(out: NDArray[np.float64], inside: NDArray[np.float64], delta: float, error: float) -> float:
-    """A lower bound of epsilon from the event that looked best on the first fifth of the pairs, which is not reused."""
+    """Bound epsilon from below by the event that looked best on the first fifth of the pairs, which is not reused."""
     fifth = max(1, len(out) // 5)
     best, threshold, one, other = -math.inf, math.inf, inside, out
     for above, below in ((inside, out), (-out, -inside)):  # a large value on one table, or a small one on the other
@@ -142,13 +142,13 @@ def _bound_epsilon(out: NDArray[np.float64], inside: NDArray[np.float64], delta:
 
 
 def _spread(shares: NDArray[np.float64], runs: int) -> NDArray[np.float64]:
-    """The standard error of proportions; never zero."""
+    """Return the standard error of proportions; never zero."""
     found: NDArray[np.float64] = np.sqrt(np.maximum(shares * (1 - shares), 1 / runs) / runs)
     return found
 
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
-    """The delta at epsilon of a mechanism with the trade-off of two normal distributions, mu apart.
+    """Return the delta at epsilon of a mechanism with the trade-off of two normal distributions, mu apart.
 
     >>> round(delta_of_mu(1.0, 1.0), 6)
     0.126937
@@ -159,7 +159,7 @@ def delta_of_mu(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
-    """The epsilon at delta of a mechanism with the trade-off of two normal distributions, mu apart.
+    """Return the epsilon at delta of a mechanism with the trade-off of two normal distributions, mu apart.
 
     >>> round(epsilon_of_mu(0.43, 0.01), 5), round(epsilon_of_mu(1.0, 1e-5), 5)
     (0.75166, 4.37718)
@@ -236,7 +236,10 @@ class Audit:
         limit = self.claim.auc
         if self.setup.budget.get("delta") != 0:
             limit = min(limit, auc_of_mu(SLACK * self.theory_mu))
-        return mu_of_auc(_findable(limit, self.pairs, VERDICT_ERROR / _count_tests(self.findings))) - self.theory_mu
+        return (
+            mu_of_auc(_smallest_detectable(limit, self.pairs, VERDICT_ERROR / _count_tests(self.findings)))
+            - self.theory_mu
+        )
 
     @property
     def power_text(self) -> str:
@@ -304,10 +307,10 @@ def _count_tests(findings: Sequence[Any]) -> int:
     return 2 * len(findings) + 4
 
 
-def _findable(limit: float, pairs: int, error: float) -> float:
-    """The smallest area whose lower bound exceeds a limit with a probability of 0.95; 1 where none does.
+def _smallest_detectable(limit: float, pairs: int, error: float) -> float:
+    """Return the smallest area whose lower bound exceeds a limit with a probability of 0.95; 1 where none does.
 
-    >>> round(_findable(0.5, 1000, 0.05), 3), _findable(0.5, 10, 1e-7)
+    >>> round(_smallest_detectable(0.5, 1000, 0.05), 3), _smallest_detectable(0.5, 10, 1e-7)
     (0.552, 1.0)
     """
     low, high = 0, pairs + 1  # the fewest wins whose lower bound exceeds the limit lie above `low`, at most at `high`
@@ -334,7 +337,7 @@ def decide(
     inspection: Inspection | None = None,
     delta: float = 0.0,
 ) -> tuple[Verdict, list[str]]:
-    """The verdict of an audit.
+    """Return the verdict of an audit.
 
     - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon; or runs that got the same answers
       on both tables differ too often. A mechanism that keeps its claim is called so with probability at most `error`:
@@ -368,7 +371,7 @@ def decide(
         if event > claim_epsilon
     ]
     if inspection is not None and inspection.refutes(claim_epsilon, delta, error):
-        broken.append(_bypassed(inspection))
+        broken.append(_describe_bypass(inspection))
     if broken:
         return "broken", broken
     exact = findings[0]
@@ -383,7 +386,7 @@ def decide(
     if unpaid:
         odd.append(f"An answer tells the tables apart more than its charge allows: {unpaid:.3g} beyond 2 rho.")
     if inspection is not None and inspection.differed:
-        odd.append(_bypassed(inspection))
+        odd.append(_describe_bypass(inspection))
     if inspection is not None and inspection.noise_is_reused(error):
         odd.append(
             f"Noise was used twice: {inspection.repeated} measurements have the noise of an earlier one of the same "
@@ -392,7 +395,7 @@ def decide(
     return ("unexplained", odd) if odd else ("consistent", ["No statistic exceeds the claim."])
 
 
-def _bypassed(inspection: Inspection) -> str:
+def _describe_bypass(inspection: Inspection) -> str:
     return (
         f"The same answers of the gate gave another result on the other table in {inspection.differed} of "
         f"{inspection.runs} runs ({', '.join(inspection.where)}): something bypasses the gate."
@@ -485,7 +488,7 @@ def _set_up(
     rows_public: bool,
     settings: dict[str, Any],
 ) -> tuple[Setup, Mechanism | None]:
-    """What is under audit; the mechanism itself too where no process could find it by its name."""
+    """Return the setup of an audit, and the mechanism itself if a process could not find it by its name."""
     if rho is None and epsilon is None:
         epsilon, delta = 1.0, 0.01 if delta is None else delta
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -494,7 +497,7 @@ def _set_up(
     made = None
     if isinstance(mechanism, Mechanism):
         if settings:
-            raise SettingError(f"settings {', '.join(settings)}: a mechanism object already has its settings")
+            raise SettingError(f"settings {', '.join(settings)}: a mechanism object has its own; leave them out")
         settings = mechanism.settings()
         made = None if mechanism_classes().get(mechanism.name) is type(mechanism) else mechanism
         mechanism = mechanism.name
@@ -522,7 +525,7 @@ def judge(
     error: float = VERDICT_ERROR,
     inspection: Inspection | None = None,
 ) -> Audit:
-    """The result of an audit, from the statistics of its pairs of runs.
+    """Return the result of an audit, from the statistics of its pairs of runs.
 
     Args:
         bench: what was run.
@@ -590,7 +593,7 @@ class Trial:
     runs: int
 
     def lower_bound(self) -> float:
-        """A lower bound of the mechanism's epsilon, too large with probability at most `ERROR`."""
+        """Return a lower bound of the mechanism's epsilon, too large with probability at most `ERROR`."""
         hits = sum(bool(self.present()) for _ in range(self.runs))
         alarms = sum(bool(self.absent()) for _ in range(self.runs))
         return epsilon_at_least(hits, alarms, self.runs, self.delta)
@@ -619,7 +622,7 @@ def epsilon_at_least(hits: int, alarms: int, runs: int, delta: float, error: flo
 
 
 def p_value_bound(counts: ArrayLike, shares: ArrayLike) -> float:
-    """The probability, at most, with which draws of this law have counts so far from it (in relative entropy).
+    """Return the probability, at most, with which draws of this law have counts so far from it (in relative entropy).
 
     It holds for every number of draws and every law, however rare its cells: if n draws fall into k cells and D is the
     relative entropy of their observed shares to the law's, then ``P(n D >= g) <= exp(k - 1 - g) (g / (k - 1))^(k - 1)``

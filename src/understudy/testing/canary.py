@@ -33,14 +33,14 @@ class Canary:
     number: int = 918_273_645_546_372
 
     def forms(self) -> tuple[bytes, ...]:
-        """All byte strings that the search looks for."""
+        """Return all byte strings that the search looks for."""
         words = [self.word.encode(code) for code in ("utf-8", "utf-16-le", "utf-32-le")]
         numbers = [str(self.number).encode(), f"{self.number:_}".encode(), f"{self.number:,}".encode()]
         binary = [struct.pack("<q", self.number), struct.pack("<d", self.number), struct.pack(">q", self.number)]
         return (*words, *numbers, *binary, self.word.encode().hex().encode())
 
     def is_in(self, content: bytes) -> bool:
-        """Whether the canary is in these bytes, or in what is packed in them."""
+        """Return whether the canary is in these bytes, or in what is packed in them."""
         return any(form.lower() in layer.lower() for layer in _layers(content) for form in self.forms())
 
     def check_absent(self, outputs: Iterable[tuple[str, bytes]]) -> None:

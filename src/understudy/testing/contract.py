@@ -31,7 +31,7 @@ from understudy.gate import PrivateTable
 from understudy.mechanism import Mechanism
 from understudy.mechanism.registry import mechanism_classes
 from understudy.model.fit import Fit
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS
 from understudy.progress import Step
 from understudy.testing import expect
 from understudy.testing.spy import Spy, check_spent

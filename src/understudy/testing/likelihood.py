@@ -102,7 +102,7 @@ def _log_shares(weights: _Table) -> _Table:
 
 
 def laplace_scale(sigma: float) -> float:
-    """The scale of the discrete Laplace of this standard deviation: sigma^2 = 2 q / (1 - q)^2, q = exp(-1 / scale)."""
+    """Return the scale of the discrete Laplace with this sigma: sigma^2 = 2 q / (1 - q)^2, q = exp(-1 / scale)."""
     variance = sigma**2
     q = ((variance + 1) - math.sqrt(2 * variance + 1)) / variance
     return -1 / math.log(q)
@@ -117,7 +117,7 @@ class KnownPair:
     _known: dict[tuple[Any, ...], tuple[_Table, _Table]] = field(default_factory=dict)
 
     def counts(self, clique: Clique, maps: Mapping[str, NDArray[np.int64]]) -> tuple[_Table, _Table]:
-        """The counts of a clique's cells on both tables, after merging codes."""
+        """Return the counts of a clique's cells on both tables, after merging codes."""
         used = {column: maps[column] for column in clique if column in maps}
         key = (clique, *((column, codes.tobytes()) for column, codes in used.items()))
         if key not in self._known:
@@ -155,7 +155,7 @@ class WatchedTable(PrivateTable):
         self.answers: list[Measurement] = []
 
     def here(self, clique: Clique) -> _Table:
-        """The exact counts of a clique on this table."""
+        """Return the exact counts of a clique on this table."""
         return self._both(clique)[self._present]
 
     def _both(self, clique: Clique) -> tuple[_Table, _Table]:

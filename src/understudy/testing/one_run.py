@@ -184,7 +184,7 @@ def _run(mechanism: Mechanism, budget: Budget, coins: NDArray[np.bool_]) -> tupl
 
 
 def score_canaries(fit: Fit, canaries: int) -> NDArray[np.float64]:
-    """How much each canary's measured cells lie above the middle between its presence and its absence."""
+    """Return how much each canary's measured cells lie above the middle between its presence and its absence."""
     scores = np.zeros(canaries)
     for one in fit.measurements:
         if one.query is None:
@@ -194,7 +194,7 @@ def score_canaries(fit: Fit, canaries: int) -> NDArray[np.float64]:
 
 
 def _find_cells(one: Measurement, fit: Fit, canaries: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The cell of each canary in a measurement, and whether no other canary is in it."""
+    """Return the cell of each canary in a measurement, and whether no other canary is in it."""
     declared = len(one.values) == canaries ** len(one.clique)
     codes = [np.arange(canaries) if declared else fit.recoding.apply(c, np.arange(canaries)) for c in one.clique]
     sizes = [int(axis.max()) + 1 for axis in codes]
@@ -204,7 +204,7 @@ def _find_cells(one: Measurement, fit: Fit, canaries: int) -> tuple[NDArray[np.i
 
 
 def bound_epsilon(canaries: int, guesses: int, right: int, delta: float, error: float) -> float:
-    """A lower bound of epsilon from how many guesses were right (Steinke, Nasr and Jagielski 2023).
+    """Return a lower bound of epsilon from how many guesses were right (Steinke, Nasr and Jagielski 2023).
 
     >>> round(bound_epsilon(100, 100, 75, 0.0, 0.05), 6), round(bound_epsilon(1000, 200, 180, 1e-5, 0.05), 6)
     (0.702214, 1.796285)
@@ -219,7 +219,7 @@ def bound_epsilon(canaries: int, guesses: int, right: int, delta: float, error: 
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The probability, at most, with which an (epsilon, delta)-DP mechanism lets so many guesses be right.
+    """Return the probability, at most, with which an (epsilon, delta)-DP mechanism lets so many guesses be right.
 
     >>> round(p_value(1000, 200, 180, 1.7, 1e-5), 6)
     0.018098
@@ -233,7 +233,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def bound_mu(canaries: int, guesses: int, right: int, error: float) -> float:
-    """A lower bound of mu from how many guesses were right (Mahloujifar, Melis and Chaudhuri 2024).
+    """Return a lower bound of mu from how many guesses were right (Mahloujifar, Melis and Chaudhuri 2024).
 
     >>> round(bound_mu(100, 100, 75, 0.05), 6), round(bound_mu(1000, 200, 180, 0.05), 6)
     (0.404312, 0.698201)
@@ -248,7 +248,7 @@ def bound_mu(canaries: int, guesses: int, right: int, error: float) -> float:
 
 
 def _refutes(canaries: int, guesses: int, right: int, mu: float, error: float) -> bool:
-    """Whether so many right guesses have a probability below `error` under the trade-off of mu."""
+    """Return whether so many right guesses have a probability below `error` under the trade-off of mu."""
     reached, wrong = error * right / canaries, error * (guesses - right) / canaries
     for i in range(right - 1, -1, -1):
         most = _NORMAL.cdf(_NORMAL.inv_cdf(reached) - mu) if 0 < reached < 1 else float(reached >= 1)

@@ -26,7 +26,7 @@ def audit_page(audits: Sequence[Audit]) -> str:
 
 
 def _draw(audit: Audit, *, corner: bool = False) -> Any:
-    """The trade-off: all of it, or the corner of few false positives."""
+    """Return the trade-off: all of it, or the corner of few false positives."""
     most = 0.01 if corner else 1.0
     grid = np.linspace(0.0, most, 201)
     ceiling = audit.claim.power(grid)

@@ -62,7 +62,7 @@ class Pair:
     instead: Sequence[int]
 
     def tables(self, *, max_rows: int, rows_public: bool) -> KnownPair:
-        """The two tables, as the gate reads them; a unit of k rows has k copies."""
+        """Return the two tables, as the gate reads them; a unit of k rows has k copies."""
         mine, away = [list(self.target)] * max_rows, [list(self.instead)] * max_rows
         rows = list(map(list, self.others))
         number = len(rows) + max_rows if rows_public else None
@@ -72,7 +72,7 @@ class Pair:
 
 
 def worst_pairs(budget: Budget) -> list[Pair]:
-    """The pairs that are tried.
+    """Return the pairs that are tried.
 
     - *lone*: hardly anybody else is in the table; the target is alone in a cell of every marginal.
     - *tie*: two large groups; the pairs of columns are equally dependent, and the target tips the scales: choices tell
@@ -164,7 +164,7 @@ class Bench:
         return make_mechanism(self.setup.mechanism, **settings)
 
     def open(self, present: bool, kind: type[Watched]) -> Watched:
-        """The table with the target or without it, behind a gate of this kind."""
+        """Return the table with the target or without it, behind a gate of this kind."""
         source = self.tables.present if present else self.tables.absent
         return kind(source, self.budget, pair=self.tables, plan=self.plan)
 
@@ -202,7 +202,7 @@ class Bench:
         return isinstance(fit, _Postponed)
 
     def explore(self, runs: int) -> tuple[float, int]:
-        """How far apart the pair lets a run's answers be, as the mean divergence; and how many kinds of questions.
+        """Return the mean divergence of a run's answers on the pair, and the number of kinds of questions.
 
         Raises:
             Exception: the mechanism's, if all runs fail.
@@ -215,12 +215,12 @@ class Bench:
         return float(np.mean([table.ratio.divergence for table, _ in seen])), len(asked)
 
     def receipt(self) -> Receipt:
-        """The receipt of a run: of the one that paid for more questions, as a run may fail."""
+        """Return the receipt of a run: of the one that paid for more questions, as a run may fail."""
         paid = [self.run(present, look=False)[0].account.charges for present in (False, True)]
         return Receipt(self.budget, max(paid, key=len), self.neighbours)
 
     def observe(self, present: bool, rng: np.random.Generator, *, look: bool = True) -> list[float]:
-        """The numbers of one run: see `VALUE` and the following; no number where the model is not looked at."""
+        """Return the numbers of one run: see `VALUE` and the following; no number where the model is not looked at."""
         table, fit = self.run(present, look=look)
         released = [math.nan] * 3
         if look:
@@ -229,7 +229,7 @@ class Bench:
         return [table.ratio.value, table.ratio.unpaid, *released, failed, *self._features(table)]
 
     def _look(self, fit: Fit, rng: np.random.Generator) -> list[float]:
-        """The expected count of the target's cell in the model, its count among the rows, and the number of rows."""
+        """Return the target's cell's expected count in the model, its count among the rows, and the number of rows."""
         codes = {
             column: int(fit.recoding.apply(column, np.array([code]))[0])
             for column, code in zip(self.pair.sizes, self.pair.target, strict=True)
@@ -253,7 +253,7 @@ class Bench:
             yield from [0.0] * cells if several is None else combine(several)[0].tolist()
 
     def find_features(self, runs: int) -> list[tuple[Clique, int]]:
-        """The tables that are measured in some of a few runs, with their numbers of cells."""
+        """Return the tables that are measured in some of a few runs, with their numbers of cells."""
         seen: dict[tuple[Clique, int], None] = {}
         for i in range(runs):
             for one in self.run(bool(i % 2), look=False)[0].answers:
@@ -261,7 +261,7 @@ class Bench:
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
-        """The numbers of so many pairs of runs: by pair, table (without and with the target) and number."""
+        """Return the numbers of so many pairs of runs: by pair, table (without and with the target) and number."""
         rng = np.random.default_rng()
         looks = [i % LOOK_EVERY == 0 for i in range(count)]
         return np.array([[self.observe(present, rng, look=look) for present in (False, True)] for look in looks])
@@ -279,14 +279,14 @@ class _Postponed:
 
 
 def _postpone(mechanism: Mechanism) -> Mechanism:
-    """The same mechanism; what it ends with, `conclude`, waits until somebody looks at the fit."""
+    """Return the same mechanism, whose final `conclude` is postponed until the fit is looked at."""
     waiting = copy(mechanism)
     object.__setattr__(waiting, "conclude", lambda *a, **given: _Postponed(lambda: mechanism.conclude(*a, **given)))
     return waiting
 
 
 def _expect(fit: Fit, codes: Mapping[str, int]) -> float:
-    """The expected count of the cell that holds the target in all columns."""
+    """Return the expected count of the cell that holds the target in all columns."""
     try:
         table = fit.model.project(tuple(codes))
     except UnderstudyError:  # a model without a joint table; its rows are looked at all the same
@@ -296,7 +296,7 @@ def _expect(fit: Fit, codes: Mapping[str, int]) -> float:
 
 
 def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 6) -> tuple[Bench, float]:
-    """The pair on which the mechanism's answers differ most, by trial runs that are not used again.
+    """Return the pair on which the mechanism's answers differ most, by trial runs that are not used again.
 
     Of pairs that are about as good, the one on which it asks most kinds of questions: one on which nothing is chosen
     would say nothing about choices.

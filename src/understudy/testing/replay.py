@@ -55,7 +55,7 @@ class Inspection:
     expected: float
 
     def refutes(self, epsilon: float, delta: float, error: float) -> bool:
-        """Whether so many differences refute (epsilon, delta)-DP; wrong with probability at most `error`.
+        """Return whether so many differences refute (epsilon, delta)-DP; wrong with probability at most `error`.
 
         The event is "the release is the one that these answers give on the table without the target". It is certain
         there, and happens with probability 1 - p on the other table, where p is the share of runs that differ. So the
@@ -69,7 +69,7 @@ class Inspection:
         return proportion_low(self.differed, self.runs, error) > 1 - (1 - delta) * math.exp(-epsilon)
 
     def noise_is_reused(self, error: float) -> bool:
-        """Whether noise is repeated more often than chance explains; wrong with probability at most `error`.
+        """Return whether noise is repeated more often than chance explains; wrong with probability at most `error`.
 
         Each new answer has the noise of an earlier one with a probability p that is known beforehand, at most, so
         ``exp(repeated - (e - 1) expected)`` has an expectation of at most 1, and Markov's inequality bounds it.
@@ -214,14 +214,14 @@ def describe_fit(fit: Fit) -> dict[str, Any]:
 
 
 def _compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
-    """The names of what differs; where one run failed, that alone."""
+    """Return the names of what differs; where one run failed, that alone."""
     if one["ending"] != other["ending"]:
         return {"ending"}
     return {name for name in one if one[name] != other.get(name)}
 
 
 def _arguments(given: Mapping[str, Any], wanted: list[Clique]) -> dict[str, Any]:
-    """The arguments of a question as values that can be compared; of a mapping, what it says about these cliques."""
+    """Return a question's arguments as values that can be compared; of a mapping, the entries of these cliques."""
     return {
         name: {clique: _plain(value[clique]) for clique in wanted if clique in value}
         if isinstance(value, Mapping)

@@ -162,13 +162,13 @@ class Spy:
             for clique, query in (rest.get("queries") or {}).items():
                 matrix = reduce(np.kron, query.factors)
                 counts[clique] = matrix @ counts[clique]
-                self._reckon_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
+                self._record_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
             _check_noise(made, counts, self._draws)
             return answers
 
         return counts
 
-    def _reckon_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
+    def _record_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
         """Replace the cost of one draw by that of queries: a row adds a column of the matrix to the answers."""
         place = next(i for i, draw in enumerate(self._draws) if np.array_equal(answer.values - exact, draw))
         place += len(self.seen) - len(self._draws)
@@ -321,7 +321,7 @@ def gaussian_tail(sigma: Fraction, t: int) -> float:
 
 
 def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -> float:
-    """A lower bound of the true epsilon of discrete Gaussian measurements, by dp-accounting's optimistic rounding."""
+    """Bound the true epsilon of discrete Gaussian measurements from below, by dp-accounting's optimistic rounding."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     cells = 2 if replace_one else 1
@@ -358,7 +358,7 @@ def _number(given: Mapping[Clique, float] | None, clique: Clique, default: float
 
 
 def _distance(counts: NDArray[Any], against: Any) -> Fraction:
-    """The L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
+    """Return the L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
     given = [round(Fraction(float(value)) * 2**16) for value in np.asarray(against, dtype=np.float64).reshape(-1)]
     return Fraction(sum(abs(int(a) * 2**16 - b) for a, b in zip(counts, given, strict=True)), 2**16)
 

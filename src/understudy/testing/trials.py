@@ -35,21 +35,21 @@ _FOUR_WAYS: list[Clique] = [("a",), ("b",), ("c",), ("d",)]
 def gaussian_trial() -> Trial:
     """Four one-way tables under zCDP, units of three rows: sigma 3 sqrt(4/2), the sum of four cells moves by 12."""
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, Budget.of(rho=1.0))
         return sum(int(m.values[1]) for m in table.measure(_FOUR_WAYS, rho=1.0)) >= 11
 
-    return _trial(happened, *_with_unit(_FOUR, max_rows=3), epsilon_of(1.0, DELTA), DELTA)
+    return _trial(event, *_with_unit(_FOUR, max_rows=3), epsilon_of(1.0, DELTA), DELTA)
 
 
 def laplace_trial() -> Trial:
     """Two one-way tables under pure DP, units of three rows: scale 6, an event whose ratio is exactly exp(epsilon)."""
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, Budget.of(epsilon=1.0, delta=0))
         return all(int(m.values[1]) >= 3 for m in table.measure(_FOUR_WAYS[:2], rho=1.0))
 
-    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), 1.0, 0.0)
+    return _trial(event, *_with_unit({"a": 2, "b": 2}, max_rows=3), 1.0, 0.0)
 
 
 def query_trial(*, pure: bool) -> Trial:
@@ -57,7 +57,7 @@ def query_trial(*, pure: bool) -> Trial:
     query = KroneckerQuery((np.array([[0, 2], [1, 1], [0, -2]]),))
     budget = Budget.of(epsilon=1.0, delta=0) if pure else Budget.of(rho=1.0)
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, budget)
         (m,) = table.measure([("a",)], rho=float(budget.capacity), queries={("a",): query})
         first, second, third = (int(value) for value in m.values - np.array([0, 5, 0]))
@@ -66,7 +66,7 @@ def query_trial(*, pure: bool) -> Trial:
         return 2 * first + second - 2 * third >= 41  # moves by 27, sd 3 * 9 / sqrt(2)
 
     claim, delta = (1.0, 0.0) if pure else (epsilon_of(1.0, DELTA), DELTA)
-    return _trial(happened, *_with_unit({"a": 2}, max_rows=3), claim, delta)
+    return _trial(event, *_with_unit({"a": 2}, max_rows=3), claim, delta)
 
 
 def selection_trial(*, pure: bool) -> Trial:
@@ -74,35 +74,35 @@ def selection_trial(*, pure: bool) -> Trial:
     against: dict[Clique, NDArray[np.float64]] = {("a",): np.array([5.0, 0.0]), ("b",): np.array([5.0, 2.0])}
     budget = Budget.of(epsilon=2.0, delta=0) if pure else Budget.of(rho=0.5)
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, budget)
         return table.select([("a",), ("b",)], against=against, rho=float(budget.capacity)).clique == ("a",)
 
     claim, delta = (2.0, 0.0) if pure else (epsilon_of(0.5, DELTA), DELTA)
-    return _trial(happened, *_with_unit({"a": 2, "b": 2}), claim, delta)
+    return _trial(event, *_with_unit({"a": 2, "b": 2}), claim, delta)
 
 
 def dependent_selection_trial() -> Trial:
     """Two pairs of columns; the unit raises the InDif of one by 4, from a gap of 4 to none, and leaves the other."""
     pairs: list[Clique] = [("b", "a"), ("c", "a")]
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, Budget.of(epsilon=2.0, delta=0))
         return table.select(pairs, rho=2.0, offsets=dict(zip(pairs, (4.0, 0.0), strict=True))).clique == pairs[0]
 
     rows = [[0, 0, 0]] * 400
     absent, present = (CodedSource(dict.fromkeys("abc", 2), rows + more) for more in ([], [[1, 1, 0]]))
-    return _trial(happened, present, absent, 2.0, 0.0)
+    return _trial(event, present, absent, 2.0, 0.0)
 
 
 def dependence_trial() -> Trial:
     """Two pairs of columns that agree in all of 400 rows but the unit's: each InDif moves by 4."""
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, Budget.of(rho=1.0))
         return sum(table.dependence([("a", "b"), ("b", "c")], rho=1.0).values()) >= 8
 
-    return _trial(happened, *_with_unit(dict.fromkeys("abc", 2), rows=400), epsilon_of(1.0, DELTA), DELTA)
+    return _trial(event, *_with_unit(dict.fromkeys("abc", 2), rows=400), epsilon_of(1.0, DELTA), DELTA)
 
 
 def distances_trial(*, pure: bool) -> Trial:
@@ -124,23 +124,23 @@ def shared_value_trial() -> Trial:
     """A value that others have too, units of three rows: sigma 3 / sqrt(2), its noisy count moves by 3."""
     others, budget = 60, Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
-    def happened(source: WordSource) -> bool:
+    def event(source: WordSource) -> bool:
         table = PrivateTable(source, budget)
         return table.values("w", rho=Fraction(1), delta=Fraction(1, 20)).get("a", 0) >= others + 3
 
     present, absent = (WordSource({"a": others + more}, max_rows=3) for more in (3, 0))
-    return _trial(happened, present, absent, epsilon_of(1.0, DELTA), DELTA + 0.05)
+    return _trial(event, present, absent, epsilon_of(1.0, DELTA), DELTA + 0.05)
 
 
 def own_value_trial() -> Trial:
     """A value that one unit alone has, in all of its three rows: it may be published with probability delta."""
     budget = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
-    def happened(source: WordSource) -> bool:
+    def event(source: WordSource) -> bool:
         return "own" in PrivateTable(source, budget).values("w", rho=Fraction(1), delta=Fraction(1, 20))
 
     present, absent = (WordSource({"a": 9, "own": more}, max_rows=3) for more in (3, 0))
-    return _trial(happened, present, absent, 0.01, 0.05)
+    return _trial(event, present, absent, 0.01, 0.05)
 
 
 def independent_trial(*, replace_one: bool) -> Trial:
@@ -150,18 +150,18 @@ def independent_trial(*, replace_one: bool) -> Trial:
     neighbours = Neighbours(None, 1, replace_one)
     plan, certified = certified_plan(Independent().plan(Domain(_FOUR)), budget, neighbours)
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         fit = Independent().fit(PrivateTable(source, certified, plan=plan), rho=float(certified.capacity))
         if replace_one:
             return sum(int(m.values[1]) - int(m.values[0]) for m in fit.measurements) >= 7 - 4 * 6
         return sum(int(m.values[1]) for m in fit.measurements) >= 4
 
     tables = _with_replaced_unit() if replace_one else _with_unit(_FOUR)
-    return _trial(happened, *tables, epsilon, DELTA)
+    return _trial(event, *tables, epsilon, DELTA)
 
 
-def _trial(happened: Callable[[Any], bool], present: Source, absent: Source, epsilon: float, delta: float) -> Trial:
-    return Trial(lambda: happened(present), lambda: happened(absent), epsilon, delta, RUNS)
+def _trial(event: Callable[[Any], bool], present: Source, absent: Source, epsilon: float, delta: float) -> Trial:
+    return Trial(lambda: event(present), lambda: event(absent), epsilon, delta, RUNS)
 
 
 def _with_unit(sizes: dict[str, int], *, max_rows: int = 1, rows: int = 5) -> tuple[CodedSource, CodedSource]:

@@ -34,14 +34,14 @@ _CHANCE = ("time", "run", "leaf")
 def record_answers() -> Iterator[list[Any]]:
     """Record every answer that leaves the gate within the block in the list that is yielded."""
     answers: list[Any] = []
-    original: Any = PrivateTable._released
+    original: Any = PrivateTable._new_answer
 
     def released(table: PrivateTable, answer: Any) -> Any:
         given = original(table, answer)
         answers.append(copy(given))  # whoever gets a list of measurements may add to it
         return given
 
-    with patch.object(PrivateTable, "_released", released):
+    with patch.object(PrivateTable, "_new_answer", released):
         yield answers
 
 
@@ -53,7 +53,7 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
         AssertionError: if the gate is called more or fewer times than there are answers.
     """
     left = list(answers)
-    original: Any = PrivateTable._released
+    original: Any = PrivateTable._new_answer
 
     def released(table: PrivateTable, answer: Any) -> Any:
         expect(left, "the gate was called more often on the second table than on the first")
@@ -61,7 +61,7 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
         expect(same, "the gate was asked something else on the second table than on the first")
         return original(table, copy(left.pop(0)))
 
-    with patch.object(PrivateTable, "_released", released):
+    with patch.object(PrivateTable, "_new_answer", released):
         yield
     expect(not left, "the gate was called less often on the second table than on the first")
 
@@ -132,7 +132,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _question(answer: Any) -> Any:
-    """Which question an answer is to, as far as the answer shows: its type, and the cliques that were measured."""
+    """Describe the question of an answer, as far as the answer shows: its type, and the measured cliques."""
     return [measurement.clique for measurement in answer] if isinstance(answer, list) else type(answer)
 
 
@@ -143,7 +143,7 @@ def _written(stream: TextIOWrapper) -> bytes:
 
 
 def _read_ledger(path: Path) -> tuple[bytes, list[str]]:
-    """Every row of every table of a ledger, as text with unpacked answers, and the identifiers of its runs in order.
+    """Read every row of every table of a ledger as text, with unpacked answers, and the ids of its runs in order.
 
     The process that worked on a run and the ledger's random name are no facts about rows either.
     """

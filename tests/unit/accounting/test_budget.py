@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from understudy.accounting import Budget, epsilon_of, rho_of
-from understudy.accounting.budget import Account, _rest
+from understudy.accounting.budget import Account, _delta_without_discovery
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.charge import Charge, exponential_charge, gaussian_charge, laplace_charge
 from understudy.accounting.neighbours import Neighbours
@@ -72,7 +72,7 @@ def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):
 
 def test_the_delta_that_discovery_leaves_is_never_rounded_up():
     for delta in np.random.default_rng(1).uniform(1e-9, 1e-6, 200).tolist():
-        assert Fraction(_rest(delta, delta / 10)) <= Fraction(delta) - Fraction(delta / 10)
+        assert Fraction(_delta_without_discovery(delta, delta / 10)) <= Fraction(delta) - Fraction(delta / 10)
 
 
 def test_numpy_numbers_are_numbers():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from understudy.accounting.calibrate import LossDistribution, planned_epsilon, planned_sigma, spread
+from understudy.accounting.calibrate import LossDistribution, divide_sigma, planned_epsilon, planned_sigma
 from understudy.accounting.convert import epsilon_of, rho_of
 from understudy.accounting.exact import float_below
 from understudy.errors import SettingError
@@ -100,8 +100,8 @@ def test_planned_sigma_holds_is_tight_and_beats_zcdp(
     weights: list[float], replace_one: bool, epsilon: float, delta: float
 ) -> None:
     sigma = planned_sigma(weights, epsilon, delta, replace_one=replace_one)
-    assert planned_epsilon(spread(sigma, weights), delta, replace_one=replace_one) <= epsilon * (1 + 2e-6)
-    assert planned_epsilon(spread(sigma * 0.999, weights), delta, replace_one=replace_one) > epsilon
+    assert planned_epsilon(divide_sigma(sigma, weights), delta, replace_one=replace_one) <= epsilon * (1 + 2e-6)
+    assert planned_epsilon(divide_sigma(sigma * 0.999, weights), delta, replace_one=replace_one) > epsilon
     cells = 2 if replace_one else 1
     assert sigma < 0.99 * math.sqrt(cells / (2 * rho_of(epsilon, delta)))
 
@@ -110,8 +110,8 @@ def test_planned_sigma_holds_is_tight_and_beats_zcdp(
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 1.0], [1.0, 2.0]])
 def test_planned_sigma_against_brute_force(weights: list[float], epsilon: float, delta: float) -> None:
     sigma = planned_sigma(weights, epsilon, delta)
-    assert true_delta(spread(sigma, weights), epsilon) <= delta
-    assert true_delta(spread(sigma * 0.999, weights), epsilon) > delta
+    assert true_delta(divide_sigma(sigma, weights), epsilon) <= delta
+    assert true_delta(divide_sigma(sigma * 0.999, weights), epsilon) > delta
     if len(weights) == 1:
         assert true_delta([planned_sigma(weights, epsilon, delta, replace_one=True)] * 2, epsilon) <= delta
 
@@ -123,12 +123,12 @@ def test_two_cells_are_two_measurements() -> None:
 
 
 def test_spread_normalises_and_rounds_up() -> None:
-    assert spread(2.0, [1.0, 1.0, 1.0, 1.0]) == pytest.approx([4.0] * 4)
-    wide = spread(1.0, [1e200, 3e200])
+    assert divide_sigma(2.0, [1.0, 1.0, 1.0, 1.0]) == pytest.approx([4.0] * 4)
+    wide = divide_sigma(1.0, [1e200, 3e200])
     assert wide == pytest.approx([math.sqrt(10), math.sqrt(10) / 3])
     rng = np.random.default_rng(3)
     for weights in (rng.uniform(0.1, 9.0, count).tolist() for count in range(1, 60)):  # in exact fractions
-        sigmas = list(map(Fraction, spread(5.0, weights)))
+        sigmas = list(map(Fraction, divide_sigma(5.0, weights)))
         assert Fraction(1, 50) * (1 - Fraction(1, 10**13)) <= sum(1 / (2 * s * s) for s in sigmas) <= Fraction(1, 50)
 
 
@@ -137,7 +137,7 @@ def test_large_and_many_sigmas_fall_back_to_zcdp() -> None:
     assert planned_sigma([1.0], 1e-5, 1e-9) == pytest.approx(zcdp, rel=1e-12)
     weights = [1 + i / 1000 for i in range(100)]
     sigma = planned_sigma(weights, 1.0, 1e-9)
-    assert sum(1 / (2 * s * s) for s in spread(sigma, weights)) <= rho_of(1.0, 1e-9)
+    assert sum(1 / (2 * s * s) for s in divide_sigma(sigma, weights)) <= rho_of(1.0, 1e-9)
     assert planned_epsilon([1e6], 1e-9) == epsilon_of(1 / (2 * 10**12), 1e-9)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.accounting.exact import float_above, float_below, fraction_of, sqrt_above, sqrt_below, upwards
+from understudy.accounting.exact import float_above, float_below, format_up, fraction_of, sqrt_above, sqrt_below
 from understudy.gate.selection import indif, merge_codes
 from understudy.tabulate import SparseCounts
 
@@ -67,8 +67,8 @@ def test_nothing_else_is_read_as_a_fraction(text):
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
 def test_bounds_are_never_stated_smaller(value):
-    told = float(upwards(value))
-    assert value <= told or upwards(value) == repr(value)
+    told = float(format_up(value))
+    assert value <= told or format_up(value) == repr(value)
     assert told <= value * (1 + 1e-5)
 
 

@@ -15,7 +15,7 @@ from understudy.accounting.charge import DISCOVERIES, Charge
 from understudy.discovery.discover import (
     MOST_CODES,
     Discovery,
-    NoRows,
+    EmptySource,
     complete_column,
     discovery_budget,
     narrowest_schema,
@@ -63,7 +63,7 @@ def frame(rows=3000, seed=0):
 
 
 def discover_facts(given, declared, budget, share=Fraction(1, 2)):
-    table = PrivateTable(NoRows(declared), budget)
+    table = PrivateTable(EmptySource(declared), budget)
     shop = Discovery(table, make_opener(given, declared), declared, share * budget.capacity)
     return shop.discover(lambda _: True), table
 
@@ -188,9 +188,9 @@ def test_a_source_that_cannot_count_values_is_refused_in_words():
 def test_another_coding_must_be_about_the_same_units():
     table = PrivateTable(CodedSource({"a": 2}, [[0]]), Budget.of(rho=0.1))
     with pytest.raises(SettingError, match="same units"):
-        table.over(CodedSource({"a": 2}, [[0]], max_rows=2))
+        table.with_source(CodedSource({"a": 2}, [[0]], max_rows=2))
     with pytest.raises(SettingError, match="same units"):
-        table.over(CodedSource({"a": 2}, [[0]], rows_public=1))
+        table.with_source(CodedSource({"a": 2}, [[0]], rows_public=1))
 
 
 @pytest.mark.parametrize("missing", ["w", "d"], ids=["discovered", "declared"])
@@ -214,7 +214,7 @@ def test_a_share_that_is_none_is_refused(share):
 
 def test_a_delta_that_was_lost_is_not_spent_again():
     declared, budget = schema(WORD), Budget.of(rho=1.0, delta=1e-6, discovery_delta=1e-7)
-    table = PrivateTable(NoRows(declared), budget)
+    table = PrivateTable(EmptySource(declared), budget)
     table.account.pay([Charge("values", (("w",),), "gaussian", 1.0, 9.0, Fraction(1, 99), delta=Fraction(1e-7))])
     with pytest.raises(BudgetExceeded, match="nothing is left of the delta"):
         Discovery(table, lambda _: Sealed(frame(), declared), declared, Fraction(1, 9)).discover(lambda _: True)
@@ -246,7 +246,7 @@ def test_codes_are_joined_until_they_fit():
     table = frame(20_000)
     table["w"] = np.arange(20_000) % 60
     budget = Budget.of(rho=50.0, delta=1e-6, discovery_delta=1e-7)
-    gate = PrivateTable(NoRows(declared), budget)
+    gate = PrivateTable(EmptySource(declared), budget)
     small = Discovery(gate, make_opener(table, declared), declared, budget.capacity / 2).discover(
         lambda s: s.domain["w"] < 40
     )

@@ -106,7 +106,7 @@ def test_what_was_asked_of_one_coding_is_looked_at_again_in_another():
     table.measure([("a", "b")], rho=0.1)
     spent = table.account.spent
     with pytest.raises(SchemaError, match="'b'"):
-        table.over(Counting({"a": 3}, [[0]])).measure([("a", "b")], rho=0.1)
+        table.with_source(Counting({"a": 3}, [[0]])).measure([("a", "b")], rho=0.1)
     assert table.account.spent == spent
 
 

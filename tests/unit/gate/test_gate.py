@@ -235,7 +235,7 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
         (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "name the fact to discover about 'a'"),
         (lambda t: t.recode(None), SettingError, "give a `Recoding`"),
-        (lambda t: t.over(None), SettingError, "the same units"),
+        (lambda t: t.with_source(None), SettingError, "the same units"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_unread_and_unpaid(ask, error, words):

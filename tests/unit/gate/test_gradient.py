@@ -113,7 +113,7 @@ def test_an_answer_is_recorded_and_recalled():
     handle = ledger.reserve("people", BUDGET, unit="one row", spec={"place": {}}, key="it")
     table = PrivateTable(CodedSource(SIZES, ROWS), BUDGET, recorder=Recorder(ledger, handle))
     first = table.gradient(critic(), clip=1.0, rho=0.01)
-    again = PrivateTable(SealedSource(SIZES, ROWS), BUDGET, recorder=Recorder(ledger, ledger.take(handle.run)))
+    again = PrivateTable(SealedSource(SIZES, ROWS), BUDGET, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     second = again.gradient(critic(), clip=1.0, rho=0.01)
     assert all((a == b).all() for a, b in zip(first, second, strict=True))
 

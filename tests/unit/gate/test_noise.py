@@ -31,8 +31,8 @@ from understudy.gate.noise import (
     gaussian_by_rejection,
     get_noise,
     laplace_by_rejection,
+    resolve_draw,
     run_trials,
-    settle,
 )
 from understudy.gate.randomness import Stream, insecure, stream
 
@@ -131,7 +131,7 @@ def test_the_tails_are_endless(law: Law) -> None:
             context.prec = DIGITS
             uniform = Decimal(number) / Decimal(2**places)
             expected = first + next(i for i, value in enumerate(sums) if uniform < value)
-        assert settle(law, number >> 128, 64, Scripted(number & (1 << 128) - 1, 128)) == expected
+        assert resolve_draw(law, number >> 128, 64, Scripted(number & (1 << 128) - 1, 128)) == expected
         assert Table(law).draw(1, Scripted(number, places))[0] == expected
 
 

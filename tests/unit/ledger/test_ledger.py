@@ -76,7 +76,7 @@ def test_only_the_last_to_continue_records(ledger):
     with pytest.raises(OutputError, match="another process"):
         ledger.finish(first, {})
     with pytest.raises(OutputError, match="another process"):
-        ledger.complete(first, {})
+        ledger.record_schema(first, {})
     assert ledger.reservations()[0].answers == 1
 
 
@@ -112,7 +112,7 @@ def test_a_run_that_was_answered_nothing_can_be_cancelled_and_then_answers_nothi
         ledger.record(handle, {"charges": []}, None)
     assert reserve(ledger, key="k").run != handle.run
     with pytest.raises(LedgerError, match="cancelled"):
-        ledger.take(handle.run)
+        ledger.continue_run(handle.run)
 
 
 def test_a_run_that_was_answered_stays_paid(ledger):
@@ -126,21 +126,21 @@ def test_a_run_that_was_answered_stays_paid(ledger):
 def test_what_a_run_learned_is_given_back_to_it(ledger):
     handle = reserve(ledger)
     ledger.record(handle, {"charges": [1]}, b"1")
-    ledger.complete(handle, {"fields": []})
+    ledger.record_schema(handle, {"fields": []})
     ledger.record(handle, {"charges": [2]}, None)
     ledger.finish(handle, {"release": "d", "facts": {}})
-    again = ledger.take(handle.run)
+    again = ledger.continue_run(handle.run)
     assert again.answers == [({"charges": [1]}, b"1"), ({"charges": [2]}, None)]
     assert again.schema == {"fields": []}
     assert again.finished == {"release": "d", "facts": {}}
-    assert ledger.finished("d").run == handle.run
-    assert ledger.finished("e") is None
+    assert ledger.find_finished("d").run == handle.run
+    assert ledger.find_finished("e") is None
 
 
 @pytest.mark.parametrize("run", ["", "zz", "0" * 16])
 def test_an_unknown_run_is_refused(ledger, run):
     reserve(ledger)
-    for call in (ledger.take, ledger.find, ledger.cancel):
+    for call in (ledger.continue_run, ledger.find, ledger.cancel):
         with pytest.raises(LedgerError, match="no run, or more than one, begins with"):
             call(run)
 
@@ -150,7 +150,7 @@ def test_looking_makes_no_ledger(path):
     assert ledger.reservations() == []
     assert ledger.datasets() == {}
     assert ledger.grants() == []
-    assert ledger.peek("k") is None
+    assert ledger.find_by_key("k") is None
     assert not path.exists()
 
 
@@ -177,7 +177,7 @@ def test_runs_beyond_a_grant_are_refused_before_anything_is_entered(ledger):
     with pytest.raises(BudgetExceeded, match=f"grant {grant.number} allows rho 0.2"):
         reserve(ledger)
     assert len(list(ledger.entries())) == before
-    assert ledger.used(grant) <= 0.2
+    assert ledger.amount_used(grant) <= 0.2
 
 
 def test_runs_from_before_the_first_grant_count_towards_it(ledger):
@@ -295,7 +295,7 @@ def test_processes_that_race_for_a_grant_never_exceed_it(ledger):
     ledger.close()
     assert race(ledger.address, 12) == 3
     assert len(ledger.reservations()) == 3
-    assert ledger.used(grant) <= 0.35
+    assert ledger.amount_used(grant) <= 0.35
 
 
 # -- time --
@@ -351,7 +351,7 @@ def filled(ledger):
 
 def test_an_honest_ledger_verifies_against_every_checkpoint(ledger, filled):
     assert ledger.verify([filled]) == []
-    assert ledger.kept_checkpoints() == [filled]
+    assert ledger.checkpoints() == [filled]
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_a_full_disk_loses_no_entry(ledger, path):
     sa.event.listen(engine, "checkout", lambda c, *_: full(c))
     with pytest.raises(LedgerError, match="the disk is full"):
         ledger.record(handle, {"charges": []}, os.urandom(1 << 20))
-    again = Ledger(path).take(handle.run)
+    again = Ledger(path).continue_run(handle.run)
     assert again.answers == [({"charges": []}, b"kept")]
 
 

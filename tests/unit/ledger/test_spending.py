@@ -86,13 +86,15 @@ def test_sums_convert_at_the_delta_that_discovery_leaves():
 def test_a_sum_is_never_rounded_down():
     third = Budget(proof="zcdp", rho=Fraction(1, 3), epsilon=None, delta=None)
     assert Fraction(add_up([reservation(third)]).rho) >= Fraction(1, 3)
-    assert Fraction(Grant("people", rho=9.0).used([reservation(third)], NOW)) >= Fraction(1, 3)
+    assert Fraction(Grant("people", rho=9.0).amount_used([reservation(third)], NOW)) >= Fraction(1, 3)
 
 
 def test_cancelled_runs_do_not_count_and_unfinished_ones_do():
     runs_made = [reservation(state=state) for state in ("cancelled", "unfinished", "finished")]
     assert add_up(runs_made).runs == 2
-    assert Grant("people", epsilon=9.0).used(runs_made, NOW) == Grant("people", epsilon=9.0).used(runs_made[1:], NOW)
+    assert Grant("people", epsilon=9.0).amount_used(runs_made, NOW) == Grant("people", epsilon=9.0).amount_used(
+        runs_made[1:], NOW
+    )
     assert str(add_up(runs_made[:1])) == "0 runs, rho 0 in total"
 
 
@@ -108,23 +110,23 @@ def test_runs_that_protect_different_units_are_distinguished():
 
 def test_small_runs_draw_by_the_smaller_of_two_valid_bounds():
     grant = Grant("people", epsilon=4.0)
-    assert grant.used([], NOW) == 0.0
-    assert grant.used([reservation()], NOW) == pytest.approx(min(1.0, epsilon_of(ONE.rho, 1e-6)))
+    assert grant.amount_used([], NOW) == 0.0
+    assert grant.amount_used([reservation()], NOW) == pytest.approx(min(1.0, epsilon_of(ONE.rho, 1e-6)))
     many = [reservation()] * 30
-    assert grant.used(many, NOW) == pytest.approx(epsilon_of(30 * ONE.rho, 1e-6), rel=1e-9)
-    assert grant.used(many, NOW) < 30
+    assert grant.amount_used(many, NOW) == pytest.approx(epsilon_of(30 * ONE.rho, 1e-6), rel=1e-9)
+    assert grant.amount_used(many, NOW) < 30
 
 
 def test_runs_of_large_delta_are_counted_at_the_grants_own():
     loose = reservation(Budget.of(epsilon=1.0, delta=1e-3))
-    used = Grant("people", epsilon=4.0, delta=1e-6).used([loose], NOW)
+    used = Grant("people", epsilon=4.0, delta=1e-6).amount_used([loose], NOW)
     assert used == pytest.approx(epsilon_of(loose.budget.rho, 1e-6))
     assert used > 1.0
 
 
 def test_a_grant_in_rho_is_a_sum():
     grant, small = Grant("people", rho=0.5, number=7), reservation(Budget.of(rho=0.2))
-    assert grant.used([small] * 2, NOW) == pytest.approx(0.4)
+    assert grant.amount_used([small] * 2, NOW) == pytest.approx(0.4)
     assert grant.refusal([small] * 2, reservation(Budget.of(rho=0.1))) is None
     words = grant.refusal([small] * 2, small) or ""
     assert words.startswith("'people' would reach rho 0.6")
@@ -139,30 +141,30 @@ def test_the_last_bits_of_a_sum_do_not_refuse_a_run():
 
 def test_delta_set_aside_for_discovery_is_not_used_twice():
     discovered = reservation(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=9e-7))
-    assert Grant("people", epsilon=9.0, delta=1e-6).used([discovered] * 2, NOW) == math.inf
-    assert Grant("people", epsilon=9.0, delta=1e-5).used([discovered] * 2, NOW) <= 2.0
+    assert Grant("people", epsilon=9.0, delta=1e-6).amount_used([discovered] * 2, NOW) == math.inf
+    assert Grant("people", epsilon=9.0, delta=1e-5).amount_used([discovered] * 2, NOW) <= 2.0
     assert "too much" in (Grant("people", epsilon=9.0, delta=1e-6).refusal([discovered], discovered) or "")
 
 
 def test_a_yearly_grant_counts_the_last_365_days_and_a_total_everything():
     old, new = (reservation(time=NOW - timedelta(days=days)) for days in (366, 364))
     year, total = Grant("people", rho=9.0, per="year"), Grant("people", rho=9.0)
-    assert year.used([old, new], NOW) == year.used([new], NOW) == pytest.approx(float(ONE.rho))
-    assert total.used([old, new], NOW) == pytest.approx(2 * float(ONE.rho))
+    assert year.amount_used([old, new], NOW) == year.amount_used([new], NOW) == pytest.approx(float(ONE.rho))
+    assert total.amount_used([old, new], NOW) == pytest.approx(2 * float(ONE.rho))
 
 
 def test_a_run_that_was_gone_on_with_months_later_counts_from_then_on():
     """Its last answers were given then: any 365 days around them hold it."""
     long = reservation(time=NOW - timedelta(days=400), last=NOW - timedelta(days=3))
     year = Grant("people", rho=9.0, per="year")
-    assert year.used([long], NOW) > 0
-    assert year.used([replace(long, last=long.time)], NOW) == 0
+    assert year.amount_used([long], NOW) > 0
+    assert year.amount_used([replace(long, last=long.time)], NOW) == 0
 
 
 def test_a_run_of_the_future_counts():
     """A clock may have been ahead: what it wrote is not forgotten when the clock is put right."""
     ahead = reservation(time=NOW + timedelta(days=5000))
-    assert Grant("people", rho=9.0, per="year").used([ahead], NOW) > 0
+    assert Grant("people", rho=9.0, per="year").amount_used([ahead], NOW) > 0
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_runs_that_protect_different_units_have_no_sum_and_pass_any_grant(grant,
     drawn, another = [reservation()], reservation(unit=other.describe())
     assert grant.refusal(drawn, reservation()) is None
     assert "protect different units" in (grant.refusal(drawn, another) or "")
-    assert grant.used([*drawn, another], NOW) == math.inf
+    assert grant.amount_used([*drawn, another], NOW) == math.inf
 
 
 def test_how_many_rows_of_a_unit_are_used_does_not_change_the_unit():

@@ -26,7 +26,9 @@ def test_codes_below_three_sigma_become_one_code_at_the_end() -> None:
 
 def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
     domain = Domain({"day": 8})
-    groups = CodeGroups(axes={"day": 6}, tied=["day"])  # six bins, then two codes that have no place among them
+    groups = CodeGroups(
+        axes={"day": 6}, order_columns=["day"]
+    )  # six bins, then two codes that have no place among them
     days = measured("day", 90, 80, 4, 3, 70, 0, 2, 50)
     assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3], [4], [5], [7], [6]]
     assert compress(domain, [days], groups, once=True).merged("day") == [[0], [1], [2, 3], [4, 5], [7], [6]]

@@ -8,14 +8,14 @@ import pytest
 
 import understudy as us
 from understudy.accounting import Budget
-from understudy.discovery.discover import NoRows
+from understudy.discovery.discover import EmptySource
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.measurement import Critic
 from understudy.mechanism.dp_wgan import DPWGAN
-from understudy.model.critic import draw_codes, mean_gradients, mean_score
+from understudy.model.network import draw_codes, mean_gradients, mean_score
 from understudy.planning.made_up import MadeUpSource
 from understudy.testing.tables import CodedSource, WordSource
 
@@ -103,7 +103,7 @@ def test_what_cannot_train_is_refused_before_anything_is_spent():
 
 def test_tables_without_rows_and_made_up_tables_can_be_asked():
     """A run whose table is gone recalls its gradients; plans are made on made-up rows."""
-    PrivateTable(NoRows(us.Schema.from_domain({"a": 2}), coded=True), Budget.of(rho=1.0)).require_gradients()
+    PrivateTable(EmptySource(us.Schema.from_domain({"a": 2}), coded=True), Budget.of(rho=1.0)).require_gradients()
     codes = {"a": np.array([0, 1, 1]), "b": np.array([0, 0, 1])}
     thrice = MadeUpSource(Domain({"a": 3, "b": 2}), codes, weight=3)
     given = critic()

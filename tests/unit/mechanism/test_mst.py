@@ -187,17 +187,17 @@ def test_noise_counts_against_a_pair_only_where_it_is_felt():
     """Four cells of 250 expected rows: noise of 20 a cell is 8 % of the rows, of 30 12 %, of 100 40 %."""
     expected, mechanism = np.full((2, 2), 250.0), MST()
     bonus = 0.002 * 1000 * np.log(4)
-    assert mechanism._worth(expected, 20.0) == pytest.approx(-bonus)
-    assert mechanism._worth(expected, 30.0) == pytest.approx(0.5 * 2 * (120 - 100) - bonus)
-    assert mechanism._worth(expected, 100.0) == pytest.approx(0.5 * 400 - bonus)
+    assert mechanism._offset(expected, 20.0) == pytest.approx(-bonus)
+    assert mechanism._offset(expected, 30.0) == pytest.approx(0.5 * 2 * (120 - 100) - bonus)
+    assert mechanism._offset(expected, 100.0) == pytest.approx(0.5 * 400 - bonus)
 
 
 def test_nearly_empty_cells_cost_no_more_than_is_expected_in_them():
     expected = np.array([[900.0, 100.0], [0.0, 0.0]])
-    assert MST()._worth(expected, 300.0) == pytest.approx(0.5 * 400 - 0.002 * 1000 * np.log(4))
+    assert MST()._offset(expected, 300.0) == pytest.approx(0.5 * 400 - 0.002 * 1000 * np.log(4))
 
 
 def test_between_equally_dependent_pairs_the_larger_table_must_be_worth_less():
     small, large = np.full((2, 2), 250.0), np.full((4, 4), 62.5)
-    assert MST()._worth(large, 1.0) < MST()._worth(small, 1.0)
-    assert MST()._worth(large, 50.0) > MST()._worth(small, 50.0)  # unless its noise is felt
+    assert MST()._offset(large, 1.0) < MST()._offset(small, 1.0)
+    assert MST()._offset(large, 50.0) > MST()._offset(small, 50.0)  # unless its noise is felt

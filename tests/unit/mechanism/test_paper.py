@@ -60,7 +60,7 @@ def test_domain_compression_merges_whatever_is_below_three_sigma_into_one_code()
     """An axis and a hierarchy make no difference, nor do many codes: mu_t >= 3 sigma stays."""
     counts = np.array([90, 5, 6, 5, 80, 59, 61, -7])
     ages = Measurement(("age",), counts, 20.0)
-    groups = CodeGroups(axes={"age": 8}, tied=["age"])
+    groups = CodeGroups(axes={"age": 8}, order_columns=["age"])
     merged = compress(Domain({"age": 8}), [ages], groups, as_printed=True)
     assert merged.merged("age") == [[0], [4], [6], [1, 2, 3, 5, 7]]
     assert compress(Domain({"age": 8}), [ages], groups) != merged

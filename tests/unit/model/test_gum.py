@@ -8,7 +8,7 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model.gum import GumModel, Plan, _Step, gum_of, update
 from understudy.model.kernels import rows as kernels
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS
 
 SIZES = {"a": 3, "b": 4, "c": 3, "d": 5, "e": 2}
 DOMAIN = Domain(SIZES)

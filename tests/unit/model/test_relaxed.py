@@ -10,7 +10,7 @@ from understudy.errors import InputError, ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model import relaxed
 from understudy.model.generate import generate
-from understudy.model.registry import MODELS
+from understudy.model.protocol import MODELS
 from understudy.model.relaxed import RelaxedModel, TableLoss, count_rows, relaxed_of, softmax, softmax_gradient
 from understudy.schema import Recoding
 

@@ -15,7 +15,7 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
-from understudy.model.given import ConditionalDraws, row_groups
+from understudy.model.conditional import ConditionalDraws, row_groups
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release
 from understudy.release.linked import LinkedRelease, _write_keys
@@ -31,7 +31,7 @@ def make(schema: LinkedSchema, tables: dict[str, Any], *, rho: float = 1.0, inne
     base = PrivateTable(rows.source(schema.virtual_tables[schema.root]), budget)
 
     def view(virtual: VirtualTable) -> PrivateTable:
-        return base.over(rows.source(virtual), table=virtual.name)
+        return base.with_source(rows.source(virtual), table=virtual.name)
 
     fits = LinkedMechanism(make_mechanism(inner)).fit(view, schema, rho=base.remaining)
     receipt = Receipt(budget, tuple(base.account.charges), base.neighbours)

@@ -483,7 +483,7 @@ def killed_at(folder, owner, name, *, when="before"):
 STEPS = {
     "reserve": (Ledger, "reserve"),
     "open": (pipeline, "open_source"),
-    "answer": (PrivateTable, "_released"),
+    "answer": (PrivateTable, "_new_answer"),
     "record": (Ledger, "record"),
     "fit": (Independent, "finish"),
     "quality": (PrivateTable, "error"),

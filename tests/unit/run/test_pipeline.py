@@ -465,7 +465,7 @@ def test_a_full_disk_at_the_end_keeps_everything(tmp_path, monkeypatch):
 
 STEPS = {
     "opening": (pipeline, "open_source"),
-    "answer": (PrivateTable, "_released"),
+    "answer": (PrivateTable, "_new_answer"),
     "record": (Ledger, "record"),
     "fit": (Independent, "finish"),
     "save": (us.Release, "save"),
@@ -566,7 +566,7 @@ def test_a_process_that_was_overtaken_does_not_cancel_the_run_of_the_other(tmp_p
 
     def meanwhile(step):
         if step.stage == "measure":
-            taken.append(Ledger().take(Ledger().reservations("d")[0].run))
+            taken.append(Ledger().continue_run(Ledger().reservations("d")[0].run))
 
     with pytest.raises(errors.OutputError, match="another process is continuing run"):
         run(tmp_path, progress=meanwhile)

@@ -77,7 +77,7 @@ def test_answers_of_every_kind_come_back_exactly_and_no_row_is_read_for_them(led
     first = asked(table)
     assert {kind.noise for kind in table.account.charges} == {noise, "exponential"}
 
-    recorder = Recorder(ledger, ledger.take(handle.run))
+    recorder = Recorder(ledger, ledger.continue_run(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS[noise], recorder=recorder)
     assert list(map(plain, asked(again))) == list(map(plain, first))
     assert again.account.charges == table.account.charges
@@ -96,15 +96,15 @@ def test_answers_to_queries_come_back_with_their_queries(ledger, noise):
         return table.measure([("a", "b"), ("c",)], rho=0.5, queries={("a", "b"): query})
 
     first, plain = ask(CodedSource(SIZES, ROWS), handle)
-    recorder = Recorder(ledger, ledger.take(handle.run))
-    again, _ = ask(SealedSource(SIZES, ROWS), ledger.take(handle.run))
+    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    again, _ = ask(SealedSource(SIZES, ROWS), ledger.continue_run(handle.run))
     assert (again.clique, again.values.tolist(), again.sigma) == (first.clique, first.values.tolist(), first.sigma)
     assert [f.tolist() for f in again.query.factors] == [f.tolist() for f in query.factors]
     assert plain.query is None
     assert recorder.recall_rest()[0].query == query.digest
     assert recorder.measurements[0].query.shape == (4, 6)
     with pytest.raises(CannotContinue):
-        ask(SealedSource(SIZES, ROWS), ledger.take(handle.run), KroneckerQuery((np.eye(6, dtype=int),)))
+        ask(SealedSource(SIZES, ROWS), ledger.continue_run(handle.run), KroneckerQuery((np.eye(6, dtype=int),)))
 
 
 def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):
@@ -120,7 +120,7 @@ def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):
     found = table.values("w", rho=1.0, delta=1e-8)
     assert "plain" in found
     assert "rare" not in found
-    again = PrivateTable(Sealed(frame, schema), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    again = PrivateTable(Sealed(frame, schema), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
     told = again.values("w", rho=1.0, delta=1e-8)
     assert list(told.items()) == list(found.items())  # in the same order: it decides what is discovered next
     assert {type(count) for count in told.values()} == {int}
@@ -130,13 +130,13 @@ def test_new_questions_follow_the_recalled_ones_out_of_the_same_budget(ledger):
     budget = Budget.of(rho=1.0)
     handle = reserve(ledger, budget)
     PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle)).measure([("a",)], rho=0.6)
-    handle = ledger.take(handle.run)
+    handle = ledger.continue_run(handle.run)
     table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
     table.measure([("a",)], rho=0.6)
     with pytest.raises(Exception, match=r"and 0\.4 is left"):
         table.measure([("b",)], rho=0.6)
     table.measure([("b",)], rho=0.4)
-    assert len(ledger.take(handle.run).answers) == 2
+    assert len(ledger.continue_run(handle.run).answers) == 2
 
 
 def measuring(ledger, handle, source=CodedSource, **rest):
@@ -156,7 +156,7 @@ def measuring(ledger, handle, source=CodedSource, **rest):
 def test_the_answer_to_another_question_is_not_given_and_nothing_is_read(ledger, other):
     handle = reserve(ledger)
     measuring(ledger, handle).measure([("a",)], rho=0.5)
-    recorder = Recorder(ledger, ledger.take(handle.run))
+    recorder = Recorder(ledger, ledger.continue_run(handle.run))
     table = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     with pytest.raises(CannotContinue, match="asks other questions"):
         other(table)
@@ -169,7 +169,7 @@ def test_the_answer_to_another_question_is_not_given_and_nothing_is_read(ledger,
 def test_without_rows_only_what_is_on_record_is_answered(ledger):
     handle = reserve(ledger)
     first = measuring(ledger, handle).measure([("a",)], rho=0.5)
-    table = measuring(ledger, ledger.take(handle.run), SealedSource, has_rows=False)
+    table = measuring(ledger, ledger.continue_run(handle.run), SealedSource, has_rows=False)
     assert list(map(plain, table.measure([("a",)], rho=0.5))) == list(map(plain, first))
     with pytest.raises(CannotContinue, match="the table is not available"):
         table.measure([("b",)], rho=0.5)
@@ -179,10 +179,10 @@ def test_nobody_sees_an_answer_that_could_not_be_recorded(ledger):
     handle = reserve(ledger)
     recorder = Recorder(ledger, handle)
     table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
-    ledger.take(handle.run)  # from now on somebody else goes on with the run
+    ledger.continue_run(handle.run)  # from now on somebody else goes on with the run
     with pytest.raises(OutputError, match="another process is continuing run"):
         table.measure([("a",)], rho=0.5)
-    assert not recorder.answered
+    assert not recorder.has_answers
     assert not recorder.measurements
     assert ledger.find(handle.run).answered is False
 
@@ -191,12 +191,12 @@ def test_of_two_that_continue_one_run_only_the_last_records(ledger):
     handle = reserve(ledger)
     slow = measuring(ledger, handle)
     slow.measure([("a",)], rho=0.25)
-    quick = measuring(ledger, ledger.take(handle.run))
+    quick = measuring(ledger, ledger.continue_run(handle.run))
     quick.measure([("a",)], rho=0.25)
     quick.measure([("b",)], rho=0.25)
     with pytest.raises(OutputError, match="Nothing was answered twice"):
         slow.measure([("b",)], rho=0.25)
-    assert [body["charges"][0]["about"] for body, _ in ledger.take(handle.run).answers] == [[["a"]], [["b"]]]
+    assert [body["charges"][0]["about"] for body, _ in ledger.continue_run(handle.run).answers] == [[["a"]], [["b"]]]
 
 
 def test_seeded_answers_are_refused_before_a_row_is_read(ledger):
@@ -228,7 +228,7 @@ def test_seeded_answers_do_not_enter_the_ledger_when_test_mode_begins_while_rows
 def test_a_rehearsal_records_nothing_and_still_finishes_from_what_was_measured(ledger):
     recorder = Recorder(None, None)
     PrivateTable(CodedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder).measure([("a",)], rho=0.5)
-    assert recorder.answered
+    assert recorder.has_answers
     assert [m.clique for m in recorder.measurements] == [("a",)]
     assert list(ledger.entries()) == []
 
@@ -239,7 +239,7 @@ def test_discovery_on_record_is_taken_as_one(ledger):
     table.tally({"a": Fraction(1, 10)}, what={"a": "type"})
     table.tally({"a": Fraction(1, 10)}, what={"a": "bounds"})
     table.measure([("b",)], rho=0.5)
-    recorder = Recorder(ledger, ledger.take(handle.run))
+    recorder = Recorder(ledger, ledger.continue_run(handle.run))
     assert [charge.what for charge in recorder.skip_discovery()] == ["type", "bounds"]
     assert not recorder.measurements
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
@@ -319,7 +319,7 @@ def test_an_entry_that_was_forged_or_damaged_is_reported_and_not_used(ledger, ca
     point = ledger.checkpoint(Ed25519PrivateKey.generate())
     forge(ledger, **change)
     with pytest.raises(LedgerError, match=r"an answer in the ledger cannot be read.*understudy ledger verify"):
-        QUESTIONS[kind](measuring(ledger, ledger.take(handle.run), SealedSource))
+        QUESTIONS[kind](measuring(ledger, ledger.continue_run(handle.run), SealedSource))
     assert ledger.verify([point]) != []
 
 
@@ -330,7 +330,7 @@ def test_an_entry_that_differs_from_its_hash_is_refused_before_it_is_used(ledger
     QUESTIONS[kind](measuring(ledger, handle))
     forge(ledger, **change, hashed=False)
     with pytest.raises(LedgerError, match=r"entry \d+ of the ledger was altered"):
-        ledger.take(handle.run)
+        ledger.continue_run(handle.run)
     assert ledger.verify() != []
 
 
@@ -339,8 +339,8 @@ def test_an_answer_under_another_recoding_is_not_given(ledger):
     measuring(ledger, handle).recode(MERGED).measure([("a",)], rho=0.5)
     for recoding in (Recoding.identity(), Recoding({"a": np.array([0, 0, 1])})):  # one of another size, one of the same
         with pytest.raises(CannotContinue, match="asks other questions"):
-            measuring(ledger, ledger.take(handle.run), SealedSource).recode(recoding).measure([("a",)], rho=0.5)
-    assert measuring(ledger, ledger.take(handle.run), SealedSource).recode(MERGED).measure([("a",)], rho=0.5)
+            measuring(ledger, ledger.continue_run(handle.run), SealedSource).recode(recoding).measure([("a",)], rho=0.5)
+    assert measuring(ledger, ledger.continue_run(handle.run), SealedSource).recode(MERGED).measure([("a",)], rho=0.5)
 
 
 @pytest.mark.parametrize("case", ["no JSON", "no charges", "empty charges", "charges of nothing"])
@@ -350,7 +350,7 @@ def test_an_entry_without_its_charges_is_reported_wherever_it_is_used(ledger, ca
     forge(ledger, **DAMAGED[case][1])
     for use in (Recorder.skip_discovery, Recorder.recall_rest):
         with pytest.raises(LedgerError, match="cannot be read"):
-            use(Recorder(ledger, ledger.take(handle.run)))
+            use(Recorder(ledger, ledger.continue_run(handle.run)))
 
 
 def test_a_charge_that_gives_back_does_not_make_room(ledger):
@@ -358,7 +358,7 @@ def test_a_charge_that_gives_back_does_not_make_room(ledger):
     table = measuring(ledger, handle)
     table.tally({"a": Fraction(1, 10)}, what={"a": "bins"})
     forge(ledger, body=lambda body: body | {"charges": [body["charges"][0] | {"rho": "-100"}]})
-    recorder = Recorder(ledger, ledger.take(handle.run))
+    recorder = Recorder(ledger, ledger.continue_run(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     with pytest.raises(Exception, match="never refunded"):
         again.account.pay(recorder.skip_discovery())
@@ -371,7 +371,7 @@ def test_what_is_recorded_holds_no_count_and_nothing_of_the_rows_but_the_answers
         handle = ledger.reserve("people", BUDGETS["gaussian"], unit="one row", spec={})
         table = PrivateTable(CodedSource(SIZES, rows), BUDGETS["gaussian"], recorder=Recorder(ledger, handle))
         asked(table)
-        bodies = [dict(body) for body, _ in ledger.take(handle.run).answers]
+        bodies = [dict(body) for body, _ in ledger.continue_run(handle.run).answers]
         said.append([{key: value for key, value in body.items() if key != "answer"} for body in bodies])
     assert said[0] == said[1]
 
@@ -380,7 +380,7 @@ def test_a_charge_is_recorded_exactly(ledger):
     charge = gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 3))
     handle = reserve(ledger)
     Recorder(ledger, handle).record([charge], [Measurement(("a",), np.array([3, -1, 4]), charge.scale)], MERGED)
-    recorder = Recorder(ledger, ledger.take(handle.run))
+    recorder = Recorder(ledger, ledger.continue_run(handle.run))
     assert recorder.recall_rest() == [charge]
     assert recorder.measurements[0].values.tolist() == [3, -1, 4]
     assert recorder.recoding == MERGED

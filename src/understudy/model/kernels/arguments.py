@@ -53,7 +53,7 @@ class Weights(NamedTuple):
         """Return the weights of tables that end at these places."""
         return cls(ends, each, factors, np.empty(CHUNK))
 
-    def softened(self, factors: NDArray[np.uint8]) -> Weights:
+    def soften(self, factors: NDArray[np.uint8]) -> Weights:
         """Return the weights times a factor for each answer, given by its code."""
         return self._replace(factors=factors)
 

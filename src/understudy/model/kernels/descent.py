@@ -50,7 +50,7 @@ def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
 
 @compiled(fastmath=_FAST)
 def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
-    """The largest weight times variance that the targets imply, and the largest weighted residual."""
+    """Return the largest weight times variance that the targets imply, and the largest weighted residual."""
     stiffest, furthest, table, w = 0.0, 0.0, 0, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)

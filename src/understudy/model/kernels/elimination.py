@@ -52,7 +52,7 @@ def _clique_cells(sizes: Any, v: int, row: Any) -> Any:
 
 @compiled(inner=True)
 def _score(graph: Any, sizes: Any, v: int, method: int) -> Any:
-    """How bad it would be to eliminate `v` next: added edges, added edges by size, or the cells of its clique."""
+    """Score the elimination of `v`, lower is better: added edges, added edges by size, or cells of its clique."""
     mine = graph[v]
     if method == _WEIGHT:
         return _clique_cells(sizes, v, mine)
@@ -188,7 +188,7 @@ def _copy(source: Any, target: Any) -> None:
 def _search(
     core: Any, sizes: Any, restarts: int, enough: float, state: Any, boards: Any, lists: Any, scratch: Any
 ) -> Any:
-    """The smallest tree of three heuristics and randomised restarts: its cells; its cliques in the boards.
+    """Return the smallest tree of three heuristics and randomised restarts: its cells; its cliques in the boards.
 
     The search ends at the first tree of at most `enough` cells.
 

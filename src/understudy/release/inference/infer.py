@@ -224,7 +224,9 @@ def _estimate_regression(
     design = variables.read_formula(text)
     logistic = (design.binary and family is None) or family == "binomial"
     if logistic and not design.binary:
-        raise SettingError(f"family: the response {design.response.names[0]!r} has other values than 0 and 1")
+        raise SettingError(
+            f"family: response {design.response.names[0]!r} has other values than 0 and 1; use 'gaussian'"
+        )
     rows = Rows(tables, conditions, [variables[column] for column in design.columns])
     if logistic:
         return f"logistic regression of {design.response.names[0]}", estimate_logistic(rows, design)
