@@ -29,6 +29,7 @@ from understudy.files import write_text
 if TYPE_CHECKING:
     from understudy.schema import Schema
     from understudy.schema.check import CheckResult, ColumnCheck, Loss
+    from understudy.schema.linked import LinkedSchema
 
 app = typer.Typer(
     name="schema",
@@ -463,18 +464,44 @@ def check(
     """Show how a table fits the schema. For the custodian only.
 
     Counts unknown, clipped and missing values, and shows what the binning alone loses. The numbers are exact: they are
-    computed from the private rows without noise.
+    computed from the private rows without noise. Of linked tables, also keys that occur twice, rows without parents, and
+    parents with more children than are used.
     """
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import find_marked, mark_path
+    from understudy.schema.linked import LinkedSchema, load_any
     from understudy.source.read import collect_table
 
     refuse_password(data)
-    loaded = _load_complete(find_marked(schema))
+    marked = find_marked(schema)
+    if isinstance(tables := load_any(marked), LinkedSchema):
+        words, found = _check_linked(tables, data)
+        if output is not None:
+            write_text(format_page(found, ".json"), mark_path(output), private=True)
+        print_result(words, found, quiet=quiet, as_json=as_json)
+        return
+    loaded = _load_complete(marked)
     fit = fit_of(loaded, collect_table(data, loaded))
     if output is not None:
         write_text(format_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
+
+
+def _check_linked(schema: LinkedSchema, data: str) -> tuple[str, dict[str, Any]]:
+    """Return how linked tables fit, as text and as data: shares of keys, references, caps and orders; and columns."""
+    from understudy.evaluation.linked import check_integrity
+    from understudy.schema.check import check as fit_of
+    from understudy.schema.custodian import MARK
+    from understudy.source.linked import find_tables, read_tables
+
+    tables = read_tables(find_tables(data, schema), schema)
+    shares = check_integrity(tables, schema)
+    fits = {name: fit_of(one, tables[name]) for name, one in schema.tables.items()}
+    lines = [MARK, *(f"{name}: {100 * share:.2f} %" for name, share in shares.items())]
+    for name, fit in fits.items():
+        lines += ["", f"Table {name}", *format_fit(fit).splitlines()[1:]]
+    found = {"shares": shares, "tables": {name: fit.to_dict() for name, fit in fits.items()}}
+    return "\n".join(lines), found
 
 
 @app.command("import")

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
@@ -164,6 +165,19 @@ def test_a_bundle_has_a_file_for_each_table(tmp_path: Path) -> None:
     assert "diagnoses,visit_id,,id,fresh key of visits" in (tmp_path / "for" / "codebook.csv").read_text()
     assert us.synthesize(tmp_path / "for", tmp_path / "for" / "datapackage.json", **BUDGET).schema.root == "patients"
     assert call() == 8
+
+
+def test_check_tells_the_custodian_about_keys_and_caps(clinic: Path, tmp_path: Path) -> None:
+    table = pq.read_table(clinic / "visits.parquet")
+    orphan = table.slice(0, 1).set_column(1, "patient_id", pa.array(["nobody"]))
+    pq.write_table(pa.concat_tables([table, orphan]), clinic / "visits.parquet")
+    result = CliRunner().invoke(app, ["schema", "check", str(tmp_path / "clinic.yaml"), str(clinic)])
+    assert result.exit_code == 0, result.output
+    many = table.num_rows
+    assert f"references(visits): {100 * many / (many + 1):.2f} %" in result.output
+    assert f"unique keys(visits): {100 * many / (many + 1):.2f} %" in result.output
+    assert "unique keys(patients): 100.00 %" in result.output
+    assert "Table diagnoses" in result.output
 
 
 def test_a_plan_shows_every_virtual_table(tmp_path: Path) -> None:
