@@ -464,8 +464,8 @@ def check(
     """Show how a table fits the schema. For the custodian only.
 
     Counts unknown, clipped and missing values, and shows what the binning alone loses. The numbers are exact: they are
-    computed from the private rows without noise. Of linked tables, also keys that occur twice, rows without parents, and
-    parents with more children than are used.
+    computed from the private rows without noise. Of linked tables, it also shows keys that occur twice, rows without a
+    parent, and parents with more children than are used.
     """
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import find_marked, mark_path
