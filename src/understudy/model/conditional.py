@@ -105,7 +105,7 @@ def _mutual_information(model: Model, known: Sequence[str], wanted: Sequence[str
 def _information(table: NDArray[np.float64]) -> float:
     share = np.maximum(table, 0.0) / max(table.sum(), 1e-300)
     product = np.outer(share.sum(axis=1), share.sum(axis=0))
-    inside = share > 0
+    inside = (share > 0) & (product > 0)  # products of tiny shares may be 0
     return float((share[inside] * np.log(share[inside] / product[inside])).sum())
 
 

@@ -15,7 +15,7 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
-from understudy.model.conditional import ConditionalDraws, row_groups
+from understudy.model.conditional import ConditionalDraws, _information, row_groups
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release
 from understudy.release.linked import LinkedRelease, _write_keys
@@ -173,6 +173,11 @@ def test_columns_are_drawn_from_the_models_conditional_distribution() -> None:
         [np.bincount(known["y"][known["x"] == x] * 2 + known["z"][known["x"] == x], minlength=6) for x in range(3)]
     )
     assert np.abs(joint / joint.sum(axis=1, keepdims=True) - found / 20_000).max() < 0.01
+
+
+def test_tiny_shares_carry_no_information() -> None:
+    assert _information(np.array([[1.0, 1e-200], [1e-200, 1e-200]])) == pytest.approx(0.0)
+    assert _information(np.eye(2)) == pytest.approx(np.log(2))
 
 
 def test_calibrated_tables_meet_the_models_pairs_on_rows_that_the_model_does_not_expect() -> None:
