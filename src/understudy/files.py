@@ -19,6 +19,8 @@ from understudy.errors import OutputError
 
 OWNER_ONLY = 0o600
 """The mode of a file that only its owner may read and write."""
+NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+"""How `os.open` makes a new file of bytes: it follows no link, and Windows does not change the ends of lines."""
 
 
 @contextmanager
@@ -39,8 +41,7 @@ def write_atomically(path: Path, *, private: bool = False, lasting: bool = True)
     """
     remove_stale_drafts(path)
     draft = draft_path(path)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(draft, flags, OWNER_ONLY if private else 0o666)
+    handle = os.open(draft, NEW_FILE, OWNER_ONLY if private else 0o666)
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file

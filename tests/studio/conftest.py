@@ -206,10 +206,10 @@ class Running:
     studio: Studio
     port: int
     launch: str
+    address: str = ""
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def __post_init__(self) -> None:
+        self.address = self.address or f"http://127.0.0.1:{self.port}"
 
 
 @pytest.fixture

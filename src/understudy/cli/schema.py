@@ -351,6 +351,10 @@ def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
     found = [(_LABELS.get(key, key), _format_briefly(value)) for key, value in facts.items() if key not in hidden]
     required, lowest, highest = (limits.pop(key, None) for key in ("required", "minimum", "maximum"))
     if lowest is not None or highest is not None:
+        if field.get("type") == "duration" and "format" in field:  # times of day, in seconds since midnight
+            lowest, highest = (
+                end if end is None else f"{end // 3600:02}:{end // 60 % 60:02}" for end in (lowest, highest)
+            )
         ends = ("from", lowest), ("to", highest)
         found.insert(0, ("range", " ".join(f"{word} {end}" for word, end in ends if end is not None)))
     found += [(key, _format_briefly(value)) for key, value in limits.items()]
@@ -536,7 +540,7 @@ def import_(
     write_text(format_page(content, output.suffix), output)
     many = sum(len(one["schema"]["fields"]) for one in linked) if linked else len(content["fields"])
     tables = f"{len(linked)} linked tables with " if linked else ""
-    lines = [f"Schema of {tables}{many} columns: {output}"]
+    lines = [f"Schema of {tables}{many} column{'s' * (many > 1)}: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     result = {"schema": str(output), "columns": many, "gaps": gaps}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)

@@ -603,7 +603,7 @@ class _Record:
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(self.path, flags, 0o666 if self.study.public else OWNER_ONLY), "a+b")
         shared = self.study.shared()
         if self._file.tell() and shared.items() <= self._shared.items():

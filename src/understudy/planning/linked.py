@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from understudy.accounting import Budget
@@ -12,7 +12,7 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import check_inner, divide_budget
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.plan import EPSILONS, Line, round_people
-from understudy.planning.predict import PlannedRelease, predict
+from understudy.planning.predict import PlannedTable, predict
 from understudy.schema.linked import LinkedSchema
 from understudy.schema.schema import PrivacyUnit
 
@@ -74,8 +74,7 @@ def plan_linked(
         SettingError: for an unknown mechanism, a budget out of range, or no number of people.
     """
     about = round_people(people if people is not None else schema.rows)
-    delta = default_delta(about) if delta is None else delta
-    check_delta(delta, about)
+    delta = default_delta(about) if delta is None else check_delta(delta, about)
     if delta == 0:
         raise SettingError("linked tables need Gaussian noise: give a delta above 0")
     for mechanism in mechanisms:
@@ -87,14 +86,7 @@ def plan_linked(
         rho = Budget.of(epsilon=epsilon, delta=delta).rho
         for mechanism in mechanisms:
             for name, share in shares.items():
-                planned = PlannedRelease(
-                    sizes=tuple(schema.virtual_tables[name].schema.domain.items()),
-                    rows=about,
-                    budget=Budget.of(rho=float(rho) * share),
-                    unit=PrivacyUnit(),
-                    rows_public=False,
-                    kept=1.0,
-                )
-                found = predict(mechanism, planned)
+                one = replace(schema.virtual_tables[name].schema, privacy_unit=PrivacyUnit(), rows=None, rules=())
+                found = predict(mechanism, PlannedTable.of(one, about), Budget.of(rho=float(rho) * share))
                 lines.append((name, Line(epsilon, mechanism, found.expected, found.memory_bytes, found.seconds)))
     return LinkedPlan(about, delta, shares, tuple(lines), {epsilon: odds_of(epsilon, delta) for epsilon in wanted})

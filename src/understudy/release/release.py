@@ -278,6 +278,8 @@ class Release:
 
     def _note_unlisted(self) -> Iterator[str]:
         """Name the columns in which values that the schema does not list are common, by their noisy counts."""
+        if self.receipt.rehearsal:
+            return  # made-up rows have any value
         measured = {measurement.clique: measurement for measurement in self.measurements if measurement.query is None}
         total = max(float(self.model.total), 1.0)
         for column in self.schema.coded:
@@ -376,7 +378,8 @@ class Release:
                 also by group (`mean(age) | sex`); `corr(age, hours)`; or `chisq(sex, income)`.
             family: "gaussian" for least squares, "binomial" for logistic regression; by default binomial where the
                 response has two values.
-            target: "table", the rows of the true table; or "population", if they are an independent sample of it.
+            target: "table", the rows of the true table; or "population", if they are an independent sample of it. The
+                sampling error then allows for pairs having been measured because they look related in the rows.
             confidence: the probability with which each interval holds.
             where: conditions that the rows satisfy, written as in `answer`.
             assume: the strongest correlation that the model may have missed between columns that were not measured

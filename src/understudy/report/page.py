@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from understudy import svg
 from understudy.domain import Clique
+from understudy.errors import SettingError
 from understudy.metric.base import Counted, Metric, Score
-from understudy.metric.registry import choose_metrics, get_metric, measure
+from understudy.metric.registry import choose_metrics, get_metric, has_sklearn, measure
 from understudy.metric.tables import Rows, clique_text, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload_error
@@ -83,8 +84,11 @@ def custodian_report(
 
     Raises:
         InputError: if the table cannot be used.
+        SettingError: if `full` needs a package that is not installed.
     """
     template = load_template("report.html.j2")
+    if full and not has_sklearn():
+        raise SettingError("--full needs scikit-learn: pip install 'understudy[eval]'")
     schema = release.schema
     rows = Rows.of(real, schema, what="real table")
     standin = _sample_standin(release)
@@ -98,6 +102,7 @@ def custodian_report(
     found = workload_error(rows, standin, schema, two, np.random.default_rng(seed))
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
+    extra["without_sklearn"] = not has_sklearn()
     extra["verdict"] = _judge(facts["columns"], marginals, placed)
     extra["attacks"] = None if attacks is None else attacks.to_dict() | {"chart": _draw_attacks(attacks)}
     extra |= {"script": _SCRIPT, "script_hash": _hash_script(_SCRIPT), "weighted": None}
@@ -618,12 +623,13 @@ def score_on_scale(
 ) -> list[ScaledScore]:
     """Compute every metric that can run three times: for the stand-in and for both references.
 
-    The settings that are not given are `SAMPLED`, or `FULL` with `full`.
+    The settings that are not given are `SAMPLED`, or `FULL` with `full`. Without scikit-learn, `ml_efficacy` cannot run
+    and is left out.
 
     **Privacy.** Scores are made of real rows: for the custodian only.
     """
     given = {name: dict(values) for name, values in (settings or {}).items()}
-    names = choose_metrics(None, given)
+    names = [name for name in choose_metrics(None, given) if name in given or name != "ml_efficacy" or has_sklearn()]
     for name in names:
         given[name] = (FULL if full else SAMPLED).get(name, {}) | given.get(name, {})
     rng = np.random.default_rng([seed, 2])
