@@ -94,14 +94,12 @@ def _plan_linked(
 
     made = plan_linked(schema, people=people, epsilons=epsilons, delta=delta, mechanisms=mechanisms)
     title = f"{len(schema.tables)} tables, about {made.people} {schema.root}; delta {made.delta:g}. No data was read."
-    lines, header = [title], ("table", "share", *_HEADER)
+    lines = [title]
     for epsilon, odds in made.odds.items():
-        cells = [
-            (name, f"{100 * made.shares[name]:.0f} %", *_cells(line))
-            for name, line in made.lines
-            if line.epsilon == epsilon
-        ]
-        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_aligned([header, *cells])]
+        found = [(name, line) for name, line in made.lines if line.epsilon == epsilon]
+        shares = [("table", "share"), *((name, f"{100 * made.shares[name]:.0f} %") for name, _ in found)]
+        table = [(*left, *right) for left, right in zip(shares, _table([line for _, line in found]), strict=True)]
+        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_aligned(table)]
     lines += ["", f"Errors are in {schema.root}: each has the same weight, however many rows it has.", *_NOTES]
     print_result("\n".join(lines), made.to_dict(), as_json=as_json)
 
