@@ -212,7 +212,7 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
     from understudy.report import custodian_report, public_report
     from understudy.report.linked import linked_report
     from understudy.schema.custodian import mark_path

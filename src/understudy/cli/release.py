@@ -69,7 +69,7 @@ def sample(
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
     from understudy.files import check_space
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
     from understudy.schema.column import Dropped
     from understudy.sink.files import open_file, write_chunks
 
@@ -145,7 +145,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show a release: its receipt, its measurements and their noise."""
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
 
     loaded = open_release(release)
     if not isinstance(loaded, Release):
@@ -257,7 +257,7 @@ def answer(
     For linked tables: understudy answer clinic.release "patients.sex=F, #visits=3.."; with columns of other tables,
     rows of the stand-in are counted, and no bound is known.
     """
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
 
     loaded = open_release(release)
     if isinstance(loaded, Release):
@@ -388,7 +388,7 @@ def bundle(
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """
     from understudy.bundle import make_bundle
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
 
     loaded = open_release(release)
     wanted = [name.strip() for name in formats.split(",") if name.strip()]

@@ -161,12 +161,12 @@ def review(
     """
     from understudy.schema import Schema
     from understudy.schema.custodian import find_marked, mark_path, unmark_path
-    from understudy.schema.file import load, states_unit
+    from understudy.schema.file import states_unit
 
     path = find_marked(schema)
     done = output or unmark_path(path)
     refuse_existing(*({done, mark_path(output or path)} - {path}))
-    content = load(path, unit="row").to_dict()
+    content = Schema.load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
         if name not in names:

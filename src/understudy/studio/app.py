@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -183,16 +183,14 @@ class Page:
     quick: bool = False
 
 
-def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
+def make_app(studio: Studio, hosts: frozenset[str], pages: Iterable[Page]) -> ASGIApp:
     """Return the application.
 
     Args:
         studio: what pages work with.
         hosts: the values of the header `Host` that are the studio's own.
+        pages: every page.
     """
-    from understudy.studio.pages import PAGES
-    from understudy.studio.results import RESULTS
-
     limiter = CapacityLimiter(_QUICK_THREADS)
     routes = [
         Route(
@@ -201,7 +199,7 @@ def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
             methods=[page.method],
             name=f"{page.method} {page.path}",
         )
-        for page in (*PAGES, *RESULTS)
+        for page in pages
     ]
     routes.append(Route("/static/{name}", _send_static, methods=["GET"]))
 

@@ -17,10 +17,9 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
 from understudy.model.conditional import ConditionalDraws, _information, row_groups
 from understudy.model.graphical import GraphicalModel
-from understudy.release import Release
+from understudy.release import Release, open_release
 from understudy.release.linked import LinkedRelease, _write_keys
 from understudy.release.linked_rows import DrawnRows, Step, _draw_within, _fit_table
-from understudy.release.release import open_release
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
