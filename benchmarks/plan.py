@@ -2,6 +2,8 @@
 
 python benchmarks/plan.py errors DATA [--runs 20] [--tables adult,fire] [--mechanisms mst,aim] [--real plan.md]
 python benchmarks/plan.py advice DATA [--runs 1] [--tables adult,fire] [--mechanisms independent,mst,adaptive]
+python benchmarks/plan.py drafted DATA [--runs 4] [--tables bank,hospital] [--mechanisms mst,aim] [--log FILE]
+python benchmarks/plan.py accuracy DATA [--runs 10] [--tables adult,ma2018] [--mechanisms independent,mst]
 python benchmarks/plan.py speed
 
 DATA holds NAME.csv.gz and NAME-domain.json of tables of codes; a table without a domain file is coded here, each column
@@ -11,8 +13,11 @@ codes merged as in the release; then the mean over columns (pairs). The predicti
 rows to two figures. `nist-mst` is given the table itself as its public table: the best one there could be. With --log
 each run is written down as it ends, and what already exists is not run again. With --real the real errors are taken
 from the tables of an earlier page instead. `advice` compares the mechanism that a plan recommends with the one that
-misplaces fewest rows: the part of the rows in the wrong cell of a pair, over all pairs, measured or not. The numbers
-are in plan.md.
+misplaces fewest rows: the part of the rows in the wrong cell of a pair, over all pairs, measured or not. `drafted`
+takes the tables of numeric.py with the schemas that are drafted for them, and makes releases at epsilon 1, each in a
+process of its own: errors, covered pairs, the metric `numbers`, and the memory of the process beyond what it had once
+the table was read. `accuracy` runs mechanisms with the epsilon that groups of 200 people within 10 % need by a plan.
+The numbers are in plan.md.
 """
 
 from __future__ import annotations
@@ -31,11 +36,13 @@ import sys
 import tempfile
 import time
 from itertools import combinations
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from understudy.accounting import Budget
 from understudy.accounting.calibrate import certified_plan
@@ -46,7 +53,7 @@ from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
-from understudy.planning import default_delta, plan
+from understudy.planning import Accuracy, Line, default_delta, plan
 from understudy.planning.plan import MECHANISMS as COMPARED
 from understudy.planning.predict import UNSURE
 from understudy.schema import Schema
@@ -185,6 +192,133 @@ def errors(
     print("Limit: 1.25 on Adult and Fire, 1.50 on tables that no constant was fitted to.")
 
 
+def draft_table(folder: Path, name: str) -> tuple[Schema, pd.DataFrame, int]:
+    """A table of numeric.py, its drafted schema, and how many people it is about."""
+    import numeric
+
+    frame = numeric.load(folder, name)
+    schema = numeric.drafted(frame, wide=False, name=name)
+    unit = schema.privacy_unit.column
+    return schema, frame, len(frame) if unit is None else frame[unit].nunique()
+
+
+def release_of(folder: Path, name: str, mechanism: str) -> dict[str, Any]:
+    """Make a release at epsilon 1, and compare it with the table."""
+    import psutil
+
+    import understudy as us
+    from understudy.metric import METRICS, Rows
+
+    schema, frame, people = draft_table(folder, name)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    plan(Schema.from_domain({"a": 3, "b": 3, "c": 3}), people=1000, mechanisms=[mechanism])  # loads compiled code
+    before, started = psutil.Process().memory_info().rss, time.process_time()
+    with tempfile.TemporaryDirectory() as scratch:
+        made = us.synthesize(
+            table, schema, mechanism=mechanism, epsilon=1.0, delta=default_delta(people), ledger=Path(scratch) / "l.db"
+        )
+    peak, seconds = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time() - started
+    source = MemorySource(table, schema)
+    pairs = {part for m in made.measurements for part in combinations(source.domain.canonical(m.clique), 2)}
+    rows = [Rows.of(frame, schema) for frame in (table, made.sample(seed=0))]
+    metric = METRICS["numbers"]
+    score = metric.measure(*rows, schema, metric.settings(), np.random.default_rng(0))
+    columns = {part.name: part.value for part in score.parts if part.kind == "column"}
+    errors = [error(made, source, order) for order in (1, 2)]
+    return {"errors": errors, "pairs": len(pairs), "numbers": score.value, "columns": columns} | {
+        "memory": peak - before,
+        "seconds": seconds,
+    }
+
+
+def drafted(folder: Path, names: list[str], mechanisms: list[str], runs: int, log: Path | None) -> None:
+    head = (
+        "table | mechanism | runs | one column: plan | real | ratio | pair: plan | real | ratio | pairs: plan | real | "
+    )
+    head += "numbers: plan | real | ratio | a column's numbers: median, worst ratio | MiB: plan | real"
+    print(f"| {head} |\n|{head.count('|') * '---|'}---|")
+    for name in names:
+        schema, _, people = draft_table(folder, name)
+        expected = plan(schema, people=people, epsilons=[1.0], mechanisms=mechanisms)
+        for line in expected.lines:
+            case = [name, line.mechanism, 1.0]
+            lines = log.read_text().splitlines() if log is not None and log.exists() else []
+            done = [found for found in map(json.loads, lines) if found["case"] == case]
+            while len(done) < runs:
+                with get_context("spawn").Pool(1) as pool:
+                    done.append({"case": case} | pool.apply(release_of, (folder, name, line.mechanism)))
+                if log is not None:
+                    with log.open("a") as file:
+                        file.write(json.dumps(done[-1]) + "\n")
+            print(f"| {name} | {line.mechanism} | {len(done)} | {' | '.join(drafted_cells(line, done))} |", flush=True)
+
+
+def drafted_cells(line: Line, done: list[dict[str, Any]]) -> list[str]:
+    """What was planned beside the mean of the releases, and the ratio."""
+    found = line.expected
+    cells = []
+    for place, predicted in enumerate((found.one_way, found.two_way)):
+        real = [run["errors"][place] for run in done if run["errors"][place] is not None]
+        cells += compared(predicted, real)
+    cells += [str(found.pairs), f"{np.mean([run['pairs'] for run in done]):.0f}"]
+    cells += compared(found.numbers, [run["numbers"] for run in done], digits=3)
+    ratios = []
+    for column, errors in found.statistics.items():
+        real = float(np.mean([run["columns"][column] for run in done]))
+        ratios.append(float(np.mean([min(e, 1.0) for e in errors.values()])) / max(real, 1e-6))
+    if ratios:
+        cells.append(f"{np.median(ratios):.2f}, {max(ratios, key=lambda ratio: abs(np.log(ratio))):.2f}")
+    memory = "-" if line.memory_bytes is None else f"{line.memory_bytes / 2**20:.0f}"
+    return [*cells, memory, f"{np.mean([run['memory'] for run in done]) / 2**20:.0f}"]
+
+
+def compared(predicted: float | None, real: list[float], digits: int = 1) -> list[str]:
+    """A prediction, the mean of real runs, and the ratio."""
+    cells = [f"{number:.{digits}f}" if number is not None else "-" for number in (predicted, np.mean(real or [np.nan]))]
+    ratio = f"{predicted / np.mean(real):.2f}" if predicted is not None and real else "-"
+    return [*cells, ratio]
+
+
+def accuracy(folder: Path, names: list[str], mechanisms: list[str], runs: int, text: str = "200:10%") -> None:
+    """Of real groups of at least 200 people, the part that is right within 10 % at the epsilon that a plan names."""
+    wish = Accuracy.parse(text)
+    print("| table | mechanism | groups of | epsilon: plan | right within 10 % (wanted: 95 %) | 95 % are within |")
+    print("|---|---|---|---|---|---|")
+    for name in names:
+        sizes, frame = opened(folder, name)
+        schema = Schema.from_domain(sizes)
+        source, delta = MemorySource(frame, schema), default_delta(len(frame))
+        needed = plan(schema, people=len(frame), mechanisms=mechanisms, accuracy=wish).needed
+        for mechanism, both in needed.items():
+            for order, epsilon in zip((1, 2), both, strict=True):
+                if epsilon is None:
+                    continue
+                off: list[Any] = []
+                for _ in range(runs):
+                    fit = fitted(source, mechanism, Budget.of(epsilon=epsilon, delta=delta))
+                    off += group_errors(fit, source, order, wish.people)
+                found = np.concatenate(off)
+                words = "one column" if order == 1 else "a measured pair"
+                right, within = 100 * np.mean(found <= wish.within), 100 * np.quantile(found, 0.95)
+                print(f"| {name} | {mechanism} | {words} | {epsilon:g} | {right:.0f} % | {within:.0f} % |", flush=True)
+
+
+def group_errors(fit: Fit, source: MemorySource, order: int, people: int) -> list[Any]:
+    """Of covered columns (pairs), the relative errors of all cells with at least so many rows."""
+    parts = {part for m in fit.measurements for part in combinations(source.domain.canonical(m.clique), order)}
+    found = []
+    for clique, counts in source.counts(sorted(parts)):
+        shape = source.domain.shape(clique)
+        true = merge_codes(counts, shape, [None] * order)
+        table = fit.model.project(clique)
+        for axis, codes in enumerate(fit.recoding.maps.get(column) for column in clique):
+            if codes is not None:
+                table = np.moveaxis(np.moveaxis(table, axis, -1)[..., codes] / np.bincount(codes)[codes], -1, axis)
+        large = true >= people
+        found.append(np.abs(table.reshape(-1) - true)[large] / true[large])
+    return found
+
+
 def mean_of(real: list[float | None]) -> tuple[float, str] | None:
     """The mean and its standard error in brackets."""
     known = [error for error in real if error is not None]
@@ -236,7 +370,7 @@ def speed() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["errors", "advice", "speed"])
+    parser.add_argument("what", choices=["errors", "advice", "drafted", "accuracy", "speed"])
     parser.add_argument("path", type=Path, nargs="?")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--tables", default="adult,fire")
@@ -249,6 +383,10 @@ def main() -> None:
         speed()
     elif given.what == "advice":
         advice(given.path, given.tables.split(","), chosen or list(COMPARED), given.runs, given.log)
+    elif given.what == "drafted":
+        drafted(given.path, given.tables.split(","), chosen or list(COMPARED), given.runs, given.log)
+    elif given.what == "accuracy":
+        accuracy(given.path, given.tables.split(","), chosen or list(COMPARED), given.runs)
     else:
         errors(given.path, given.tables.split(","), chosen or sorted(MECHANISMS), given.runs, given.log, given.real)
 

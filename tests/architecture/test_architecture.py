@@ -14,7 +14,7 @@ import pytest
 
 import understudy as us
 
-from .house import find_circles, package_arrows, read_package
+from .house import find_circles, module_arrows, package_arrows, read_package
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "understudy"
@@ -219,9 +219,11 @@ def test_every_file_has_a_docstring(path):
 # -- imports --
 
 
-def test_no_packages_import_each_other_in_a_circle_not_even_inside_functions():
+def test_no_packages_or_modules_import_each_other_in_a_circle_not_even_inside_functions():
     assert find_circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
-    assert find_circles(package_arrows(read_package())) == []
+    modules = read_package()
+    assert find_circles(package_arrows(modules)) == []
+    assert find_circles(module_arrows(modules)) == []
 
 
 def test_circles_are_looked_for_in_the_imports_that_run(tmp_path):
@@ -379,7 +381,7 @@ def test_json_and_yaml_are_read_with_limits(path):
 
 @pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "files.py"], ids=names)
 def test_files_that_appear_complete_are_written_in_one_place(path):
-    """A draft beside a file, given its name in the end: its own name must be one that no link can have."""
+    """A draft in the same folder is renamed in the end: its own name must be one that no link can have."""
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"getpid\(\)[^\n]*tmp|with_(name|suffix)\([^\n]*tmp|os\.(replace|rename)\(", text), (
         "use `files.write_atomically`"
@@ -391,3 +393,13 @@ def test_a_decision_page_has_the_four_headings_and_fits_on_a_page(page: Path) ->
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Decision", "Why", "Rejected", "Consequences"]
     assert len(text.splitlines()) <= 80
+
+
+def test_the_glossary_has_at_most_forty_words_and_all_are_used():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([a-z ]+) \|", page.split("\n## Glossary\n")[1].split("\n## ")[0], re.MULTILINE)[1:]
+    assert words == sorted(words)
+    assert 30 <= len(words) <= 40
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    for word in words:
+        assert len(re.findall(rf"\b{word}", text, re.IGNORECASE)) > 5, word

@@ -13,7 +13,17 @@ from understudy.errors import SettingError
 if TYPE_CHECKING:
     from understudy.planning import Accuracy, Line, Plan
 
-_HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
+_HEADER = {
+    "mechanism": "mechanism",
+    "one_way": "error, one column",
+    "two_way": "error, pair",
+    "pairs": "pairs",
+    "group": "smallest group",
+    "pair_group": "in a pair",
+    "numbers": "numbers",
+    "memory": "memory at most",
+    "time": "time",
+}
 
 
 def plan(
@@ -27,7 +37,9 @@ def plan(
     delta: Annotated[
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,adaptive",
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", "-m", help="Which to compare.")
+    ] = "independent,mst,adaptive,privsyn",
     accuracy: Annotated[
         str | None,
         typer.Option(help="Required accuracy, e.g. 200:10% (people:error): shows the epsilon each mechanism needs."),
@@ -37,9 +49,10 @@ def plan(
     """Predict the errors of a release, by budget and mechanism. Reads no data and costs nothing.
 
     Runs the mechanisms themselves on made-up rows of this schema. Errors are in people: the mean absolute error of the
-    cells of measured columns and pairs. With --accuracy 200:10% the plan shows the epsilon with which groups of at
-    least 200 people are right within 10 %, 95 times in 100. Facts that the schema leaves to discovery
-    are assumed, and the assumptions are printed. Example:
+    cells of measured columns and pairs. The errors of means and percentiles of numbers are in standard deviations of
+    the column, as in the metric `numbers` of `evaluate`. With --accuracy 200:10% the plan shows the epsilon with which
+    groups of at least 200 people are right within 10 %, 95 times in 100. Facts that the schema leaves to discovery are
+    assumed, and the assumptions are printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """
@@ -49,7 +62,7 @@ def plan(
 
     made = make_plan(
         Schema.load(schema),
-        people=None if people is None else _people(people),
+        people=None if people is None else _parse_people(people),
         epsilons=None if epsilon is None else parse_numbers("--epsilon", epsilon),
         delta=delta,
         mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
@@ -58,10 +71,10 @@ def plan(
     print_result(_words(made), made.to_dict(), as_json=as_json)
 
 
-def _people(text: str) -> int:
+def _parse_people(text: str) -> int:
     """`~20000`, `20_000` or `20,000`."""
     digits = text.strip().lstrip("~").replace(",", "").replace("_", "")
-    if not digits.isdigit():
+    if not digits.isdecimal():
         raise SettingError("--people takes a number, for example --people ~20000")
     return int(digits)
 
@@ -70,13 +83,16 @@ def _words(made: Plan) -> str:
     each = "" if made.rows_each == 1 else f", at most {made.rows_each} rows each (errors are in rows)"
     lines = [f"{made.columns} columns, about {made.people} people{each}; delta {made.delta:g}. No data was read."]
     if made.accuracy is not None:
-        lines += ["", *_needed(made.accuracy, made.needed)]
+        lines += ["", *_format_needed(made.accuracy, made.needed)]
     for epsilon, odds in made.odds.items():
         name, reason = made.recommended[epsilon]
-        table = [_HEADER, *(_cells(line) for line in made.lines if line.epsilon == epsilon)]
-        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_aligned(table)]
+        found = {line.mechanism: line for line in made.lines if line.epsilon == epsilon}
+        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_align(_table(list(found.values())))]
         lines.append(f"  recommended: {name} ({reason})")
+        lines += _numbers(found[name])
     lines += ["", *_NOTES]
+    if any(line.expected.numbers is not None for line in made.lines):
+        lines.append(_NUMBERS)
     if made.assumed:
         lines.append(f"Assumed: {'; '.join(made.assumed)}.")
     if refused := [line.mechanism for line in made.lines if line.memory_bytes is None]:
@@ -84,17 +100,17 @@ def _words(made: Plan) -> str:
     return "\n".join(lines)
 
 
-def _needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
+def _format_needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
     """The epsilon that each mechanism needs for an accuracy."""
     rows = [
         (name, *("none up to 20" if epsilon is None else f"{epsilon:g}" for epsilon in both))
         for name, both in needed.items()
     ]
     title = f"epsilon for groups of {accuracy.people} people within {100 * accuracy.within:g} %, 95 times in 100"
-    return [title, *_aligned([("mechanism", "groups of one column", "of a measured pair"), *rows])]
+    return [title, *_align([("mechanism", "groups of one column", "of a measured pair"), *rows])]
 
 
-def _aligned(table: list[tuple[str, ...]]) -> list[str]:
+def _align(table: list[tuple[str, ...]]) -> list[str]:
     return [f"  {line}" for line in align_columns(table)]
 
 
@@ -106,11 +122,23 @@ _NOTES = (
 )
 
 
-def _cells(line: Line) -> tuple[str, ...]:
-    words = line.describe()
-    return (
-        line.mechanism,
-        *(words[key] for key in ("one_way", "two_way", "pairs", "group", "pair_group")),
-        words["memory"],
-        words["time"],
-    )
+_NUMBERS = (
+    "Numbers: the mean error of means, quartiles and 95th percentiles, overall and within groups, in standard "
+    "deviations of the column."
+)
+
+
+def _table(lines: list[Line]) -> list[tuple[str, ...]]:
+    """The lines of one budget; without the column for numbers if the table has none."""
+    keys = [key for key in _HEADER if key != "numbers" or any(line.expected.numbers is not None for line in lines)]
+    cells = [{"mechanism": line.mechanism} | line.describe() for line in lines]
+    return [tuple(_HEADER[key] for key in keys), *(tuple(words[key] for key in keys) for words in cells)]
+
+
+def _numbers(line: Line) -> list[str]:
+    """By numeric column, the error of the mean and the largest error of a percentile."""
+    shown = []
+    for column, errors in line.expected.statistics.items():
+        percentiles = [error for statistic, error in errors.items() if statistic != "mean"]
+        shown.append(f"{column} {errors['mean']:.1g}" + (f" ({max(percentiles):.1g})" if percentiles else ""))
+    return [f"  its error of the mean (worst percentile) in standard deviations: {', '.join(shown)}"] if shown else []

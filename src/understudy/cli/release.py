@@ -68,7 +68,7 @@ def sample(
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
     from understudy.files import check_space
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
     from understudy.schema.column import Dropped
     from understudy.sink.files import open_file, write_chunks
 
@@ -136,7 +136,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show a release: its receipt, its measurements and their noise."""
-    from understudy.release.release import Release, open_release
+    from understudy.release import Release, open_release
 
     loaded = open_release(release)
     if not isinstance(loaded, Release):
@@ -244,7 +244,7 @@ def answer(
 
     For linked tables: understudy answer clinic.release "patients.sex=F, #visits=3.."
     """
-    from understudy.release.release import open_release
+    from understudy.release import open_release
 
     found = open_release(release).answer(query, confidence=confidence, share=share)
     number = "{:.4g}" if share else "{:.0f}"

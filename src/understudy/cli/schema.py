@@ -160,12 +160,12 @@ def review(
     """
     from understudy.schema import Schema
     from understudy.schema.custodian import find_marked, mark_path, unmark_path
-    from understudy.schema.file import load, states_unit
+    from understudy.schema.file import states_unit
 
     path = find_marked(schema)
     done = output or unmark_path(path)
     refuse_existing(*({done, mark_path(output or path)} - {path}))
-    content = load(path, unit="row").to_dict()
+    content = Schema.load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
         if name not in names:
@@ -350,6 +350,10 @@ def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
     found = [(_LABELS.get(key, key), _format_briefly(value)) for key, value in facts.items() if key not in hidden]
     required, lowest, highest = (limits.pop(key, None) for key in ("required", "minimum", "maximum"))
     if lowest is not None or highest is not None:
+        if field.get("type") == "duration" and "format" in field:  # times of day, in seconds since midnight
+            lowest, highest = (
+                end if end is None else f"{end // 3600:02}:{end // 60 % 60:02}" for end in (lowest, highest)
+            )
         ends = ("from", lowest), ("to", highest)
         found.insert(0, ("range", " ".join(f"{word} {end}" for word, end in ends if end is not None)))
     found += [(key, _format_briefly(value)) for key, value in limits.items()]
@@ -504,7 +508,8 @@ def import_(
         content["understudy"]["privacy_unit"] = parse_unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
     write_text(format_page(content, output.suffix), output)
-    lines = [f"Schema of {len(content['fields'])} columns: {output}"]
+    number = len(content["fields"])
+    lines = [f"Schema of {number} column{'s' * (number > 1)}: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     result = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)

@@ -9,7 +9,7 @@ closest to real runs on Adult and Fire, and plans of `mst` on the stroke trial s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import repeat
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.discovery.discover import complete_column
-from understudy.domain import Clique, CodeGroups, Domain
+from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.open import Open, trial_facts
@@ -46,10 +46,19 @@ FOLLOWED, SHARED = 3, 4
 mostly the first."""
 
 _EVEN_TIE = 0.5
+_QUANTILES = 1 << 14
 _STEPS = (0.7548776662466927, 0.5698402909980532)  # of the evenest sequence of points in a square (Roberts' R2)
 
 
-def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int, *, even: bool = False) -> Codes:
+def made_up_codes(
+    rng: np.random.Generator,
+    sizes: Mapping[str, int],
+    rows: int,
+    *,
+    axes: Mapping[str, int] | None = None,
+    unknown: Collection[str] = (),
+    even: bool = False,
+) -> Codes:
     """Coded columns of made-up rows: the same generator state gives the same rows.
 
     Each column is a normal variable that is cut into codes. In a random order, each follows the codes of some earlier
@@ -62,6 +71,9 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
         rng: for everything that is drawn.
         sizes: the columns and their numbers of codes.
         rows: how many.
+        axes: by column of numbers or times, how many first codes lie in order on an axis: their shares rise to a random
+            place and fall from there.
+        unknown: columns whose last code is that of cells without a declared meaning, which do not occur.
         even: make all codes about equally frequent, and let all columns follow others alike.
     """
     names = list(sizes)
@@ -80,7 +92,10 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
             for other in others:
                 followed += min(np.float32(1), SHARED * (1 - tie)) * _redraw(rng, made[other])
             variable = tie * _standardise(followed) + np.sqrt(1 - tie**2) * variable
-        shares = _draw_shares(rng, sizes[names[place]], evenness[place])
+        name = names[place]
+        shares = _draw_shares(rng, sizes[name] - (name in unknown), evenness[place])
+        if axes and name in axes:
+            shares = _sort_along(rng, shares, axes[name])
         made[place] = np.searchsorted(_cuts(shares), variable).astype(np.uint32)
     return {name: made[place] for place, name in enumerate(names)}
 
@@ -88,16 +103,16 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
 def _redraw(rng: np.random.Generator, codes: NDArray[np.uint32]) -> NDArray[np.float32]:
     """A normal variable of which the codes are the intervals: all that it tells is the code."""
     ends = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.float32) / len(codes)
-    low, high = ends[codes], ends[codes + 1]
-    drawn = np.interp(low + (high - low) * rng.random(len(codes), dtype=np.float32), *_normal_curve())
-    return drawn.astype(np.float32)
+    widths = np.diff(ends)
+    part = ends[codes] + widths[codes] * rng.random(len(codes), dtype=np.float32)
+    return _normal_quantiles()[(part * (_QUANTILES - 1)).astype(np.int32)]
 
 
 @lru_cache(maxsize=1)
-def _normal_curve() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Probabilities and quantiles of the standard normal distribution."""
-    parts = np.linspace(0, 1, 2049)
-    return parts, np.array([_NORMAL.inv_cdf(part) for part in np.clip(parts, 1e-5, 1 - 1e-5)])
+def _normal_quantiles() -> NDArray[np.float32]:
+    """Quantiles of the standard normal distribution, evenly spaced in probability."""
+    parts = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    return np.array([_NORMAL.inv_cdf(part) for part in parts], dtype=np.float32)
 
 
 def _standardise(variable: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -135,6 +150,15 @@ def _draw_shares(rng: np.random.Generator, size: int, evenness: float) -> NDArra
     return shares(low)
 
 
+def _sort_along(rng: np.random.Generator, shares: NDArray[np.float64], places: int) -> NDArray[np.float64]:
+    """The shares, sorted so that they fall from a random one of the first `places` to both sides; the rest is last."""
+    place, peak = np.arange(len(shares)), rng.random() * places
+    distance = np.where(place < peak, (peak - place) / peak, (place - peak) / (places - peak))
+    sorted_shares = np.empty_like(shares)
+    sorted_shares[np.argsort(distance, kind="stable")] = np.sort(shares)[::-1]
+    return sorted_shares
+
+
 def _cuts(shares: NDArray[np.float64]) -> NDArray[np.float32]:
     """Where to cut a standard normal variable so that its parts have these shares."""
     ends = np.clip(np.cumsum(shares)[:-1], 1e-12, 1 - 1e-12)
@@ -150,6 +174,7 @@ class MadeUpSource:
         weight: how many rows each made-up row stands for.
         unit: who would be protected.
         rows_public: whether the number of rows is declared public.
+        code_groups: hierarchies and axes of the columns.
     """
 
     def __init__(
@@ -160,8 +185,9 @@ class MadeUpSource:
         weight: int = 1,
         unit: PrivacyUnit | None = None,
         rows_public: bool = False,
+        code_groups: CodeGroups = NO_GROUPS,
     ) -> None:
-        self.domain, self.code_groups = domain, CodeGroups()
+        self.domain, self.code_groups = domain, code_groups
         self.unit = unit or PrivacyUnit()
         self.rows = weight * len(next(iter(codes.values())))
         self.rows_public = self.rows if rows_public else None

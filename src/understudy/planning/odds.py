@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 from understudy.errors import SettingError
 
@@ -66,19 +68,21 @@ def default_delta(people: int) -> float:
     return min(LARGEST, float(f"1e{math.floor(math.log10(1 / (10 * people)))}"))
 
 
-def check_delta(delta: float, people: int) -> None:
-    """Refuse a delta that is too large for this number of people.
+def check_delta(delta: Any, people: int) -> float:
+    """Return a delta that is small enough for this number of people.
 
     Raises:
-        SettingError: naming the largest delta.
+        SettingError: if it is not; the message names the largest delta.
     """
-    if not 0 <= delta < 1:
-        raise SettingError("delta must be at least 0 and below 1; 0 means pure DP")
-    if delta > 1 / (10 * people):
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 <= float(delta) < 1:
+        raise SettingError("delta must be a number of at least 0 and below 1; 0 means pure DP")
+    number = float(delta)
+    if number > 1 / (10 * people):
         raise SettingError(
-            f"delta {delta:g} is too large for about {people} people: it must be at most 1 / (10 people), "
-            f"{1 / (10 * people):.1g}; without --delta, {default_delta(people):g} is used"
+            f"delta {number:g} is too large for about {people} people: it must be at most 1 / (10 people), "
+            f"{1 / (10 * people):.1g}; without it, {default_delta(people):g} is used"
         )
+    return number
 
 
 def _after(factor: float, before: float) -> float:

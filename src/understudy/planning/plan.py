@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import comb
+from numbers import Real
 from typing import Any
 
-from understudy.arguments import html_table
+from understudy.accounting import Budget
+from understudy.arguments import as_names, as_whole, html_table
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
-from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import UNSURE, Expected, PlannedRelease, Prediction, needs_public, predict
+from understudy.planning.predict import UNSURE, Expected, PlannedTable, Prediction, check_pure, needs_public, predict
 from understudy.schema import Schema
 
-MECHANISMS = ("independent", "mst", "adaptive")
-"""What is compared by default: columns alone, a tree of pairs, and the most accurate mechanism that takes minutes."""
+MECHANISMS = ("independent", "mst", "adaptive", "privsyn")
+"""What is compared by default: columns alone, a tree of pairs, as many pairs as help, and many pairs at once."""
 
 EPSILONS = (0.5, 1.0, 2.0)
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 0.01, 20.0
 """Where `Accuracy` is searched for: above, the promise would be worth nothing."""
 
+_STEPS = 5  # of the search for an epsilon
 _LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
 _BETTER = 0.97  # a mechanism must misplace fewer rows than columns alone would, by this factor, to be worth its budget
+_ACCURACY = "accuracy: give a group and a percentage of it, such as 200:10%"
 _DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pairs of columns say nothing
 
 
@@ -44,8 +48,12 @@ class Accuracy:
     within: float
 
     def __post_init__(self) -> None:
-        if self.people < 1 or not 0 < self.within <= 1:
-            raise SettingError("accuracy: give a group and a percentage of it, such as 200:10%")
+        people: Any = self.people
+        within: Any = self.within
+        if any(isinstance(number, bool) or not isinstance(number, Real) for number in (people, within)):
+            raise SettingError(_ACCURACY)
+        if not (people >= 1 and people % 1 == 0 and 0 < within <= 1):
+            raise SettingError(_ACCURACY)
 
     @classmethod
     def parse(cls, text: str) -> Accuracy:
@@ -57,12 +65,14 @@ class Accuracy:
         Raises:
             SettingError: for anything else.
         """
+        if not isinstance(text, str):
+            raise SettingError(_ACCURACY)
         people, _, within = text.replace(" ", "").lstrip("~").partition(":")
         try:
             part = float(within[:-1]) / 100 if within.endswith("%") else float(within)
             return cls(int(people.replace(",", "").replace("_", "")), part)
         except ValueError:
-            raise SettingError("accuracy: give a group and a percentage of it, such as 200:10%") from None
+            raise SettingError(_ACCURACY) from None
 
     def met(self, prediction: Prediction, *, pairs: bool) -> float:
         """The error of such groups as a multiple of what is allowed: at most 1 where the wish is met."""
@@ -96,6 +106,7 @@ class Line:
             "pairs": "-" if found.two_way is None else str(found.pairs),
             "group": _describe_whole(found.group),
             "pair_group": _describe_whole(found.pair_group),
+            "numbers": "-" if found.numbers is None else f"{found.numbers:.2g}",
             "memory": _describe_memory(self.memory_bytes),
             "time": describe_duration(self.seconds),
         }
@@ -167,7 +178,7 @@ def plan(
     epsilons: Sequence[float] | None = None,
     delta: float | None = None,
     mechanisms: Sequence[str] = MECHANISMS,
-    accuracy: Accuracy | None = None,
+    accuracy: Accuracy | str | None = None,
 ) -> Plan:
     """Predict the errors of a release of this schema about this number of people.
 
@@ -180,42 +191,32 @@ def plan(
         epsilons: the budgets to compare; by default 0.5, 1 and 2, or those that the accuracy needs.
         delta: as `default_delta` by default; 0 is pure DP.
         mechanisms: the mechanisms to compare; "auto" stands for the first that it chooses from.
-        accuracy: how right groups must be; the plan then says which epsilon each mechanism needs for it.
+        accuracy: how right groups must be, such as "200:10%"; the plan then says which epsilon each mechanism needs.
 
     Raises:
-        SettingError: for an unknown mechanism, a budget out of range, or no number of people.
+        SettingError: for a wrong argument, named in the message: an unknown mechanism or one that needs a delta above
+            0, a budget out of range, no number of people.
     """
+    if not isinstance(schema, Schema):
+        raise SettingError('schema: give the schema of one table, such as us.Schema.load("people.schema.yaml")')
     about = _round(people if people is not None else schema.rows)
-    if delta is None:
-        delta = default_delta(about)
-    check_delta(delta, about)
-    names = list(dict.fromkeys(CHOICES[0] if name == AUTO else name for name in mechanisms))
-    for name in names:
-        if delta == 0 and not make_mechanism(name).pure:
-            raise SettingError(f"{name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)")
+    delta = default_delta(about) if delta is None else check_delta(delta, about)
+    names = _check_mechanisms(mechanisms, pure=delta == 0)
+    given = None if epsilons is None else _check_epsilons(epsilons, delta)
+    wish = accuracy if accuracy is None or isinstance(accuracy, Accuracy) else Accuracy.parse(accuracy)
     filled, assumed = assume_facts(schema)
     unit = schema.privacy_unit
+    table = PlannedTable.of(filled, about * unit.max_rows)
 
-    def planned(epsilon: float) -> PlannedRelease:
-        return PlannedRelease(
-            sizes=tuple(filled.domain.items()),
-            rows=about * unit.max_rows,
-            budget=discovery_budget(schema, DISCOVERY_SHARE, epsilon=epsilon, delta=delta, rho=None),
-            unit=unit,
-            rows_public=schema.rows is not None,
-            kept=1 - DISCOVERY_SHARE if assumed else 1.0,
-        )
+    def predicted(name: str, epsilon: float) -> Prediction:
+        budget = discovery_budget(schema, DISCOVERY_SHARE, epsilon=epsilon, delta=delta, rho=None)
+        return predict(name, table, budget, 1 - DISCOVERY_SHARE if assumed else 1.0)
 
-    needed: dict[str, tuple[float | None, float | None]] = {}
-    if accuracy is not None:
-        for name in names:
-            one, pair = (_needed(accuracy, name, planned, pairs=pairs) for pairs in (False, True))
-            needed[name] = one, pair
-        least = min((one for one, _ in needed.values() if one is not None), default=None)
-        epsilons = epsilons or (EPSILONS if least is None else (least,))
+    needed = {} if wish is None else {name: _needed(wish, partial(predicted, name)) for name in names}
+    least = min((one for one, _ in needed.values() if one is not None), default=None)
     lines, advice = [], {}
-    for epsilon in dict.fromkeys(epsilons or EPSILONS):
-        found = [(name, predict(name, planned(epsilon))) for name in names]
+    for epsilon in given or (EPSILONS if least is None else (least,)):
+        found = [(name, predicted(name, epsilon)) for name in names]
         here = [Line(epsilon, name, p.expected, p.memory_bytes, p.seconds) for name, p in found]
         advice[epsilon] = recommend(here, len(filled.domain))
         lines += here
@@ -230,7 +231,7 @@ def plan(
         odds,
         advice,
         (*assumed, *public),
-        accuracy,
+        wish,
         needed,
     )
 
@@ -275,20 +276,52 @@ def _misplaced(line: Line) -> float:
     return line.expected.misplaced
 
 
-def _needed(
-    accuracy: Accuracy, mechanism: str, planned: Callable[[float], PlannedRelease], *, pairs: bool
-) -> float | None:
-    """The smallest epsilon that meets the accuracy, rounded up to two figures; None where there is none.
+def _check_mechanisms(mechanisms: Any, *, pure: bool) -> list[str]:
+    """The names, each once; an error for an unknown one, and for one that needs a delta where there is none."""
+    names = [CHOICES[0] if name == AUTO else name for name in as_names("mechanisms", mechanisms)]
+    if not names:
+        raise SettingError("mechanisms: give at least one, such as mst (`understudy mechanisms` lists them)")
+    for name in names:
+        check_pure(name, pure=pure)
+    return list(dict.fromkeys(names))
 
-    Errors are about inversely proportional to epsilon, so two steps come close.
+
+def _check_epsilons(epsilons: Any, delta: float) -> list[float]:
+    """The budgets, each once; an error for one that is no budget."""
+    numbers = list(epsilons) if isinstance(epsilons, Iterable) and not isinstance(epsilons, str) else [epsilons]
+    if not numbers or any(epsilon is None or isinstance(epsilon, str | bool) for epsilon in numbers):
+        raise SettingError("epsilons: give a list of positive numbers, such as [0.5, 1, 2]")
+    return list(dict.fromkeys(float(Budget.of(epsilon=epsilon, delta=delta).epsilon or 0) for epsilon in numbers))
+
+
+def _needed(accuracy: Accuracy, predicted: Callable[[float], Prediction]) -> tuple[float | None, float | None]:
+    """The epsilon that the accuracy needs for groups of one column, and of a pair of columns."""
+    return _smallest(accuracy, predicted, pairs=False), _smallest(accuracy, predicted, pairs=True)
+
+
+def _smallest(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, pairs: bool) -> float | None:
+    """An epsilon of two figures that meets the accuracy, and not by far; None where there is none up to the largest.
+
+    Errors are about a power of epsilon, at first taken to be its inverse. A mechanism may measure pairs only with more
+    budget, so the search starts from the largest epsilon if there are none with 1.
     """
-    epsilon = 1.0
-    for _ in range(2):
-        wanted = epsilon * accuracy.met(predict(mechanism, planned(epsilon)), pairs=pairs)
-        if wanted > LARGEST_EPSILON:
-            return None
-        epsilon = max(SMALLEST_EPSILON, wanted)
-    return _round_up(epsilon)
+    epsilon = 1.0 if accuracy.met(predicted(1.0), pairs=pairs) < math.inf else LARGEST_EPSILON
+    missed: dict[float, float] = {}
+    while len(missed) < _STEPS and epsilon not in missed:
+        missed[epsilon] = accuracy.met(predicted(epsilon), pairs=pairs)
+        epsilon = _next_epsilon(missed)
+    return min((tried for tried, ratio in missed.items() if ratio <= 1), default=None)
+
+
+def _next_epsilon(missed: dict[float, float]) -> float:
+    """Where a power law through the last two errors is what is allowed; through one error, an inverse proportion."""
+    known = [(epsilon, max(ratio, 1e-9)) for epsilon, ratio in missed.items() if ratio < math.inf][-2:]
+    if not known:
+        return LARGEST_EPSILON
+    (before, one), (last, other) = known[0], known[-1]
+    power = math.log(one / other) / math.log(last / before) if len(known) > 1 else 1.0
+    wanted = max(SMALLEST_EPSILON, last * other ** (1 / min(max(power, 0.3), 2.0)))
+    return LARGEST_EPSILON if wanted >= LARGEST_EPSILON else _round_up(wanted)
 
 
 def _round_up(number: float) -> float:
@@ -300,11 +333,14 @@ def _round_up(number: float) -> float:
 def _round(people: int | None) -> int:
     """To two figures."""
     if people is None:
-        raise SettingError("--people is missing: give about how many people the table has, for example --people ~20000")
-    if people < 10:
-        raise SettingError("--people must be at least 10: fewer people cannot hide among each other")
-    digits = math.floor(math.log10(people)) - 1
-    return int(round(people / 10**digits) * 10**digits)
+        raise SettingError(
+            "people is missing: give about how many people the table has, such as people=20000 (--people ~20000)"
+        )
+    about = as_whole("people", people)
+    if about < 10:
+        raise SettingError("people must be at least 10: fewer people cannot hide among each other")
+    digits = math.floor(math.log10(about)) - 1
+    return int(round(about / 10**digits) * 10**digits)
 
 
 def _plain(line: Line) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.errors import ReleaseError, SettingError, UnderstudyError
+from understudy.errors import ReleaseError, SettingError
 from understudy.model.conditional import ConditionalDraws
 from understudy.model.fit import Fit
 from understudy.release.answer import Answer, parse_query
-from understudy.release.archive import read_archive, write_archive
+from understudy.release.archive import explain_damage, read_archive, write_archive
 from understudy.release.release import Release
 from understudy.release.rows import check_size, find_members
 from understudy.schema import Schema
@@ -212,14 +212,8 @@ class LinkedRelease:
         manifest, arrays = read_archive(as_path("path", path))
         if "parts" not in manifest:
             raise ReleaseError(f"{path} is the release of a single table; open it with `Release.load`")
-        try:
+        with explain_damage(path):
             return cls._from_manifest(manifest, arrays)
-        except ReleaseError as error:
-            raise ReleaseError(f"{path}: {error}") from None
-        except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-            raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
-        except MemoryError:
-            raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
     def _from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LinkedRelease:

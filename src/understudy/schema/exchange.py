@@ -211,14 +211,16 @@ def json_form(parsed: Any) -> str:
     inner = parsed.get("schema", parsed.get("domain", parsed))
     if not isinstance(inner, Mapping) or "columns" in inner or "tables" in inner:
         return "sdv"
-    if isinstance(inner.get("shape"), list) or all(type(size) is int for size in inner.values()):
+    if isinstance(inner.get("shape"), list) or all(type(_size_of(about)) is int for about in inner.values()):
         return "domain"
     described = [about for about in inner.values() if isinstance(about, Mapping)]
     return "sdnist" if any(not {"values", "min", "dtype"}.isdisjoint(about) for about in described) else "sdv"
 
 
 def from_domain(parsed: Any) -> Imported:
-    """Import a `domain.json`: columns with numbers of codes, flat, under "domain", or as lists of names and sizes.
+    """Import a `domain.json`: columns with numbers of codes, or lists of names and sizes.
+
+    The columns are at the top or under "domain"; a column's number of codes may also be under its own "domain".
 
     Raises:
         InputError: if it has another form.
@@ -227,10 +229,16 @@ def from_domain(parsed: Any) -> Imported:
     if isinstance(inner, Mapping) and isinstance(inner.get("shape"), list):
         names = inner.get("attributes", inner.get("attrs"))
         inner = dict(zip(names, inner["shape"], strict=True)) if isinstance(names, list) else {}
+    inner = {name: _size_of(about) for name, about in inner.items()} if isinstance(inner, Mapping) else inner
     if not isinstance(inner, Mapping) or not inner or not all(type(n) is int and n > 0 for n in inner.values()):
         raise InputError('a domain file holds columns and their numbers of codes, as in {"age": 85, "sex": 2}')
     fields = Schema.from_domain({str(name): size for name, size in inner.items()}).to_dict()["fields"]
     return Imported({"fields": fields, "understudy": {}}, (_UNIT_GAP,))
+
+
+def _size_of(about: Any) -> Any:
+    """The number of codes of a column, as in ``2`` and ``{"type": "discrete", "domain": 2}``."""
+    return about.get("domain") if isinstance(about, Mapping) else about
 
 
 def from_sdnist(parsed: Any) -> Imported:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache, cached_property
@@ -211,16 +211,14 @@ class Page:
     quick: bool = False
 
 
-def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
+def make_app(studio: Studio, hosts: frozenset[str], pages: Iterable[Page]) -> ASGIApp:
     """Return the application.
 
     Args:
         studio: what pages work with.
         hosts: the values of the header `Host` that are the studio's own.
+        pages: every page.
     """
-    from understudy.studio.pages import PAGES
-    from understudy.studio.results import RESULTS
-
     limiter = CapacityLimiter(_QUICK_THREADS)
     routes = [
         Route(
@@ -229,7 +227,7 @@ def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
             methods=[page.method],
             name=f"{page.method} {page.path}",
         )
-        for page in (*PAGES, *RESULTS)
+        for page in pages
     ]
     routes.append(Route("/static/{name}", _send_static, methods=["GET"]))
 

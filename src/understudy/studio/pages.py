@@ -27,7 +27,7 @@ from understudy.planning.plan import MECHANISMS as COMPARED
 from understudy.planning.predict import needs_public
 from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
-from understudy.schema.file import from_dict
+from understudy.schema import Schema
 from understudy.schema.review import decide, drop_dependents, is_draft
 from understudy.source.draft import draft_names, set_unit
 from understudy.source.place import table_name
@@ -286,7 +286,7 @@ def _replace_field(content: dict[str, Any], place: int, field: dict[str, Any]) -
     fields = list(content["fields"])
     fields[place] = field
     changed = drop_dependents(content | {"fields": fields})
-    from_dict(changed, unit="row")
+    Schema.from_dict(changed, unit="row")
     return changed
 
 
@@ -335,7 +335,7 @@ def _replace_rules(content: dict[str, Any], rules: list[Any]) -> dict[str, Any]:
     """
     ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
     changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
-    from_dict(changed, unit="row")
+    Schema.from_dict(changed, unit="row")
     return changed
 
 
@@ -377,7 +377,7 @@ def accept_columns(visit: Visit) -> Response:
         changed = set_unit(content, _unit_of(visit.form, names))
         fields = [decide(field, "accept") if is_draft(field) else field for field in changed["fields"]]
         changed = drop_dependents(changed | {"fields": fields})
-        from_dict(changed)
+        Schema.from_dict(changed)
         project.write_content(changed)
         edit.touch()
     visit.studio.planner.warm_up()

@@ -151,10 +151,11 @@ def answer_wish(wish: Mapping[str, Any]) -> dict[str, Any]:
     """Answer one wish as plain data; an error that we can explain is an answer, too."""
     from understudy.planning import plan
     from understudy.planning.plan import LARGEST_EPSILON
-    from understudy.schema.file import from_dict
+    from understudy.schema import Schema
 
     try:
-        schema, people, epsilon, met = from_dict(wish["content"], unit="row"), wish["people"], wish["epsilon"], True
+        schema = Schema.from_dict(wish["content"], unit="row")
+        people, epsilon, met = wish["people"], wish["epsilon"], True
         if wish["accuracy"] is not None:
             needed = plan(schema, people=people, accuracy=Accuracy(**wish["accuracy"]), mechanisms=wish["mechanisms"])
             found = [one for one, _ in needed.needed.values() if one is not None]

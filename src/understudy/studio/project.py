@@ -21,7 +21,6 @@ from understudy.ledger import Ledger
 from understudy.run.file import RunFile
 from understudy.schema import Schema
 from understudy.schema.custodian import mark_path
-from understudy.schema.file import from_dict
 from understudy.schema.review import is_draft
 from understudy.yaml_json import dump_text, read_json
 
@@ -210,7 +209,7 @@ class Project:
 
 @lru_cache(maxsize=32)
 def _read_schema(draft_file: Path, _: Stamp) -> Schema:
-    return from_dict(read_json(draft_file.read_bytes()), unit="row")
+    return Schema.from_dict(read_json(draft_file.read_bytes()), unit="row")
 
 
 @lru_cache(maxsize=256)

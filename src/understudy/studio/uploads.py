@@ -24,7 +24,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from understudy.errors import InputError, OutputError
-from understudy.files import FULL_DISK, OWNER_ONLY, check_space, describe_os_error
+from understudy.files import FULL_DISK, NEW_FILE, OWNER_ONLY, check_space, describe_os_error
 from understudy.source.office import OFFICE
 from understudy.source.place import CSV, PARQUET
 from understudy.studio.guard import Session, holds_token
@@ -183,7 +183,7 @@ class _Form:
         self.shown = clean_name(options[b"filename"].decode("utf-8", "replace"))
         ending = find_ending(self.shown)
         self._path = self._folder / f"table{ending}"
-        self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+        self._handle = os.open(self._path, NEW_FILE, OWNER_ONLY)
 
     def _read(self, data: bytes, start: int, end: int) -> None:
         if not self._is_file:

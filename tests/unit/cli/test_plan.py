@@ -68,12 +68,55 @@ def test_accuracy(plan):
     [
         ((), "--people"),
         (("--people", "many"), "--people takes a number"),
+        (("--people", "~"), "--people takes a number"),
+        (("--people", "2.5"), "--people takes a number"),
+        (("--people", "2²"), "--people takes a number"),
+        (("--people", "5"), "people must be at least 10"),
+        (("--people", "9" * 30), "people must be a whole number"),
         (("--people", "~20000", "--epsilon", "one"), "--epsilon takes numbers"),
+        (("--people", "~20000", "--epsilon", ""), "--epsilon takes numbers"),
+        (("--people", "~20000", "--epsilon", "1,nan"), "epsilon must be a positive"),
+        (("--people", "~20000", "--epsilon", "0"), "epsilon must be a positive"),
         (("--people", "~20000", "--delta", "0.1"), "delta"),
+        (("--people", "~20000", "--delta", "nan"), "delta must be a number"),
+        (("--people", "~20000", "--delta", "0", "-m", "dp-wgan"), "dp-wgan needs Gaussian noise: give a delta above 0"),
+        (("--people", "~20000", "-m", "magic"), "'magic' is unknown"),
+        (("--people", "~20000", "-m", ","), "mechanisms: give at least one"),
         (("--people", "~20000", "--accuracy", "10%"), "such as 200:10%"),
+        (("--people", "~20000", "--accuracy", "nan:10%"), "such as 200:10%"),
     ],
 )
 def test_refusals(plan, arguments, said):
     code, _, err = plan(*arguments)
     assert code == 3
     assert said in err
+
+
+NUMBERS = """
+understudy: {privacy_unit: row}
+fields:
+  - {name: age, type: integer, constraints: {minimum: 0, maximum: 99}}
+  - {name: income, type: number, constraints: {minimum: 0, maximum: 100000}, understudy: {bins: 40}}
+  - {name: sex, type: string, constraints: {enum: [f, m]}}
+"""
+
+
+def test_numbers_are_predicted_by_column(call, tmp_path):
+    (tmp_path / "s.yaml").write_text(NUMBERS)
+    code, out, _ = call("plan", tmp_path / "s.yaml", "--people", "~20000", "--epsilon", "1", "-m", "mst")
+    assert code == 0
+    assert "numbers" in out.splitlines()[4]
+    assert "its error of the mean (worst percentile) in standard deviations: age 0." in out
+    assert "in standard deviations of the column" in out
+    _, out, _ = call("plan", tmp_path / "s.yaml", "--people", "~20000", "--epsilon", "1", "-m", "mst", "--json")
+    expected = json.loads(out)["budgets"][0]["mechanisms"]["mst"]["expected"]
+    assert set(expected["statistics"]) == {"age", "income"}
+    assert set(expected["statistics"]["age"]) == {
+        "mean", "25th percentile", "median", "75th percentile", "95th percentile",
+    }  # fmt: skip
+    assert 0 < expected["numbers"] < 0.5
+
+
+def test_no_column_for_numbers_without_any(plan):
+    _, out, _ = plan("--people", "~20000", "--epsilon", "1", "-m", "mst")
+    assert "numbers" not in out

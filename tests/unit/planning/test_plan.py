@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+import understudy as us
 from understudy.accounting import Budget
 from understudy.accounting.calibrate import certified_plan
 from understudy.accounting.neighbours import Neighbours
@@ -19,10 +21,12 @@ from understudy.gate.selection import merge_codes
 from understudy.mechanism import Mechanism, make_mechanism, registry
 from understudy.mechanism.base import Footprint
 from understudy.mechanism.registry import MECHANISMS
-from understudy.planning import Accuracy, check_delta, default_delta, odds_of, plan
+from understudy.metric import Rows
+from understudy.metric.numbers import Settings, numbers
+from understudy.planning import Accuracy, Plan, check_delta, default_delta, odds_of, plan
 from understudy.planning.made_up import EVENEST, EVENNESS, MadeUpSource, assume_facts, made_up_codes
-from understudy.planning.plan import Line, recommend
-from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedRelease, predict
+from understudy.planning.plan import Line, _smallest, recommend
+from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedTable, Prediction, predict
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit, Schema
 from understudy.testing import insecure
@@ -30,13 +34,26 @@ from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 12, "b": 7, "c": 2, "d": 20, "e": 5}
 DOMAIN = Domain(SIZES)
+NUMBERS = {
+    "understudy": {"privacy_unit": "row"},
+    "fields": [
+        {"name": "age", "type": "integer", "constraints": {"minimum": 15, "maximum": 94}},
+        {"name": "pay", "type": "number", "constraints": {"minimum": 0, "maximum": 9000}, "understudy": {"bins": 60}},
+        {"name": "sex", "type": "string", "constraints": {"enum": ["f", "m"]}},
+        {"name": "town", "type": "string", "constraints": {"enum": ["a", "b", "c", "d", "e"]}},
+    ],
+}
 SLOW = {"dp-wgan", "gem", "rap"}  # seconds for each plan
 EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in sorted(MECHANISMS)]
 
 
-def release(sizes=SIZES, rows=8000, epsilon=1.0, delta=1e-6, unit=None, **rest):
-    budget = Budget.of(epsilon=epsilon, delta=delta)
-    return PlannedRelease(tuple(sizes.items()), rows, budget, unit or PrivacyUnit(), **rest)
+def planned(sizes=SIZES, rows=8000, *, rows_public=False, **facts):
+    schema = replace(Schema.from_domain(sizes), rows=rows if rows_public else None, **facts)
+    return PlannedTable.of(schema, rows)
+
+
+def expect(mechanism, sizes=SIZES, rows=8000, epsilon=1.0, delta=1e-6, **facts):
+    return predict(mechanism, planned(sizes, rows, **facts), Budget.of(epsilon=epsilon, delta=delta))
 
 
 def covered(fit, order):
@@ -111,6 +128,21 @@ class TestMadeUpRows:
         ]
         assert np.mean(occurring) > 0.9
 
+    def test_numbers_rise_to_a_peak_and_fall(self):
+        sizes = {f"c{i}": 33 for i in range(8)}
+        made = made_up_codes(np.random.default_rng(4), sizes, 200_000, axes=dict.fromkeys(sizes, 30), unknown=sizes)
+        peaks = set()
+        for codes in made.values():
+            counts = np.bincount(codes, minlength=33)
+            peak = counts[:30].argmax()
+            noise = 5 * np.sqrt(counts.max())
+            assert (np.diff(counts[: peak + 1]) > -noise).all()
+            assert (np.diff(counts[peak:30]) < noise).all()
+            assert counts[30:32].max() <= counts[:30][counts[:30] > 0].min() + noise
+            assert counts[32] == 0
+            peaks.add(int(peak))
+        assert len(peaks) > 4
+
     def test_even_rows_have_every_code(self):
         made = made_up_codes(np.random.default_rng(5), SIZES, 3000, even=True)
         assert all(len(np.unique(made[name])) == size for name, size in SIZES.items())
@@ -151,16 +183,18 @@ class TestPrediction:
                 for clique, counts in source.counts(covered(fit, 1) + covered(fit, 2)):
                     true = merge_codes(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
                     found[len(clique)].append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
-        expected = predict(mechanism, release()).expected
+        expected = expect(mechanism).expected
         assert expected.one_way == pytest.approx(np.mean(found[1]), rel=0.5)
         assert expected.two_way == pytest.approx(np.mean(found[2]), rel=0.5)
 
     @pytest.mark.parametrize("mechanism", EVERY)
     @pytest.mark.parametrize("delta", [0.0, 1e-6])
     def test_every_mechanism_has_one_and_it_grows_as_the_budget_shrinks(self, mechanism, delta, one_table):
-        small, large = (
-            predict(mechanism, release(rows=50_000, epsilon=epsilon, delta=delta)).expected for epsilon in (0.5, 2.0)
-        )
+        if delta == 0 and not MECHANISMS[mechanism].pure:
+            with pytest.raises(SettingError, match=f"{mechanism} needs Gaussian noise: give a delta above 0"):
+                expect(mechanism, delta=0.0)
+            return
+        small, large = (expect(mechanism, rows=50_000, epsilon=epsilon, delta=delta).expected for epsilon in (0.5, 2.0))
         # More budget buys larger tables, which say less of single codes; the network of gem errs more than its noise.
         if mechanism not in ("privbayes", "privmrf", "gem", "adaptive"):
             assert small.one_way > 2 * large.one_way > 0
@@ -172,72 +206,107 @@ class TestPrediction:
         assert large.pairs <= 10
         assert 0 < large.misplaced < 1.01 * small.misplaced < 1
 
+    def test_of_numbers_comes_true_for_a_table_of_that_kind(self):
+        """The metric of `evaluate` on rows that the plan does not use: within a factor of two, with few runs."""
+        schema, found = Schema.from_dict(NUMBERS), []
+        for seed in range(20, 24):
+            rng = np.random.default_rng(seed)
+            codes = made_up_codes(rng, schema.domain, 4000, axes={"age": 80, "pay": 60}, unknown=schema.domain)
+            table = schema.decode(codes, rng)
+            made = us.synthesize(table, schema, mechanism="mst", epsilon=0.5, delta=1e-6)
+            real, synthetic = (Rows.of(frame, schema) for frame in (table, made.sample(seed=1)))
+            found.append(numbers(real, synthetic, schema, Settings(), rng).value)
+        budget = Budget.of(epsilon=0.5, delta=1e-6)
+        expected = predict("mst", PlannedTable.of(schema, 4000), budget).expected
+        assert set(expected.statistics) == {"age", "pay"}
+        assert np.mean(found) / 2 < expected.numbers < 2 * np.mean(found)
+        more = predict("mst", PlannedTable.of(schema, 4000), Budget.of(epsilon=5.0, delta=1e-6)).expected
+        assert more.numbers < expected.numbers / 2
+
+    def test_numbers_that_may_be_codes_are_not_numeric(self):
+        expected = expect("independent").expected
+        assert expected.numbers is None
+        assert expected.statistics == {}
+
+    def test_trials_use_axes(self, monkeypatch):
+        """The gate hears of the axes, so that numbers are estimated as in a run."""
+        seen = []
+        original = MadeUpSource.__init__
+
+        def spy(self, *args, **rest):
+            original(self, *args, **rest)
+            seen.append(self.code_groups)
+
+        monkeypatch.setattr(MadeUpSource, "__init__", spy)
+        predict("independent", PlannedTable.of(Schema.from_dict(NUMBERS), 4321), Budget.of(epsilon=1.0, delta=1e-6))
+        assert {(groups.axis("age"), groups.axis("pay"), groups.axis("sex")) for groups in seen} == {(80, 60, 0)}
+
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
         weights = make_mechanism("independent").plan(DOMAIN)
         sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
-        expected = predict("independent", release()).expected
+        expected = expect("independent").expected
         assert expected.group == pytest.approx(3 * np.median(list(sigmas.values())), rel=2e-3)
 
     def test_a_part_of_the_columns_has_the_noise_of_all(self):
         """Measurements fixed in advance: the noise on a table does not depend on which others are made up."""
         sizes = {f"c{i}": 4 for i in range(COLUMNS + 14)}
-        planned = replace(release(sizes), budget=Budget.of(rho=0.1))
-        expected = predict("independent", planned).expected
+        expected = predict("independent", planned(sizes), Budget.of(rho=0.1)).expected
         assert expected.group == pytest.approx(3 * math.sqrt(len(sizes) / 0.2), rel=0.01)
 
     @pytest.mark.parametrize("unit", [PrivacyUnit(), PrivacyUnit("id", 3)])
     @pytest.mark.parametrize("rows_public", [False, True])
     def test_noise_is_that_of_the_units(self, unit, rows_public):
         near = Neighbours(unit.column, unit.max_rows, rows_public)
-        planned = replace(release(unit=unit, rows_public=rows_public), budget=Budget.of(rho=0.1))
+        table = planned(privacy_unit=unit, rows_public=rows_public)
         sigma = math.sqrt(len(SIZES) * near.marginal_l2_squared / 0.2)
-        assert predict("independent", planned).expected.group == pytest.approx(3 * sigma, rel=0.01)
+        assert predict("independent", table, Budget.of(rho=0.1)).expected.group == pytest.approx(3 * sigma, rel=0.01)
 
     def test_of_many_columns_some_are_made_up(self):
         wide = {f"c{i}": 2 + i % 20 for i in range(60)}
-        assert len(release(wide).choose_columns(COLUMNS)) == COLUMNS
-        assert predict("mst", release(wide, rows=20_000)).expected.pairs == pytest.approx(59, abs=1)
-        assert predict("gaussian", release(wide, rows=20_000)).expected.pairs == 60 * 59 // 2
+        assert len(planned(wide).choose_columns(COLUMNS)) == COLUMNS
+        assert expect("mst", wide, rows=20_000).expected.pairs == pytest.approx(59, abs=1)
+        assert expect("gaussian", wide, rows=20_000).expected.pairs == 60 * 59 // 2
 
     def test_few_columns_are_tried_on_several_tables_and_show_their_range(self):
-        assert release().tables == TABLES
-        found = predict("mst", release()).expected
+        assert planned().tables == TABLES
+        found = expect("mst").expected
         assert found.one_way_range[0] < found.one_way < found.one_way_range[1]
         assert found.two_way_range[0] < found.two_way < found.two_way_range[1]
         assert found.one_way**2 == pytest.approx(found.one_way_range[0] * found.one_way_range[1])
-        wide = release({f"c{i}": 3 for i in range(40)})
-        assert wide.tables == 1
-        alone = predict("adaptive", wide).expected
+        wide = {f"c{i}": 3 for i in range(40)}
+        assert planned(wide).tables == 1
+        alone = expect("adaptive", wide).expected
         assert alone.one_way_range == pytest.approx((alone.one_way, alone.one_way))
-        assert predict("independent", wide).expected.two_way_range is None
+        assert expect("independent", wide).expected.two_way_range is None
 
     def test_is_the_same_each_time(self, one_table):
         for mechanism in set(MECHANISMS) - SLOW:
-            first, second = predict.__wrapped__(mechanism, release()), predict.__wrapped__(mechanism, release())
+            budget = Budget.of(epsilon=1.0, delta=1e-6)
+            first, second = (predict.__wrapped__(mechanism, planned(), budget) for _ in range(2))
             assert first.expected == second.expected
 
     @pytest.mark.parametrize("mechanism", EVERY)
     @pytest.mark.parametrize("sizes", [{"a": 1}, {"a": 30}, {"a": 1, "b": 2}, {"a": 3000, "b": 3000, "c": 2}])
     @pytest.mark.parametrize("epsilon", [0.01, 1.0])
     def test_stands_odd_domains(self, mechanism, sizes, epsilon):
-        expected = predict(mechanism, release(sizes, rows=100, epsilon=epsilon)).expected
+        expected = expect(mechanism, sizes, rows=100, epsilon=epsilon).expected
         assert math.isfinite(expected.one_way)
         assert expected.group > 0
 
     def test_columns_that_a_mechanism_refuses_have_no_memory(self):
-        wide = release({"a": 3000, "b": 3000, "c": 2}, rows=100_000, epsilon=1.0)
-        assert predict("mwem", wide).memory_bytes is None
-        assert predict("mst", wide).memory_bytes > 0
+        wide = {"a": 3000, "b": 3000, "c": 2}
+        assert expect("mwem", wide, rows=100_000).memory_bytes is None
+        assert expect("mst", wide, rows=100_000).memory_bytes > 0
 
     def test_memory_follows_what_merging_leaves(self):
         """Where noise drowns nearly all codes, the candidates of `aim` are few and small."""
         sizes = {f"c{i}": 90 for i in range(8)}
         declared = make_mechanism("aim").footprint(Domain(sizes)).memory_bytes
-        drowned = predict("aim", release(sizes, rows=1000, epsilon=0.1))
+        drowned = expect("aim", sizes, rows=1000, epsilon=0.1)
         assert drowned.memory_bytes < declared / 2
 
     def test_groups_are_off_by_about_the_noise(self):
-        made = predict("independent", release(rows=20_000))
+        made = expect("independent", rows=20_000)
         assert made.error_of_groups(500) == pytest.approx(1.96 * made.expected.group / 3, rel=0.3)
         assert made.error_of_groups(10**9) == math.inf
 
@@ -248,7 +317,7 @@ class TestPrediction:
         monkeypatch.setattr("understudy.gate.noise.stream", refuse)
         monkeypatch.setattr("understudy.gate.selection.stream", refuse)
         for mechanism in ("mst", "privsyn"):
-            predict.__wrapped__(mechanism, release(rows=900))
+            predict.__wrapped__(mechanism, planned(rows=900), Budget.of(epsilon=1.0, delta=1e-6))
         assert list(book.iterdir()) == []
 
 
@@ -351,16 +420,52 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("given", "match"),
         [
-            ({}, "--people"),
-            ({"people": 3}, "at least 10"),
-            ({"people": 1000, "delta": 0.01}, "delta"),
-            ({"people": 1000, "epsilons": [-1]}, "epsilon"),
-            ({"people": 1000, "mechanisms": ["magic"]}, "magic"),
+            ({"people": None}, "people is missing"),
+            ({"people": 3}, "people must be at least 10"),
+            ({"people": "~3000"}, "people must be a whole number"),
+            ({"people": 3000.5}, "people must be a whole number"),
+            ({"people": True}, "people must be a whole number"),
+            ({"people": math.nan}, "people must be a whole number"),
+            ({"people": [3000]}, "people must be a whole number"),
+            ({"people": -5}, "people must be"),
+            ({"delta": 0.01}, "delta 0.01 is too large"),
+            ({"delta": -1e-9}, "delta must be a number"),
+            ({"delta": "1e-9"}, "delta must be a number"),
+            ({"delta": math.nan}, "delta must be a number"),
+            ({"delta": True}, "delta must be a number"),
+            ({"epsilons": [-1]}, "epsilon must be a positive"),
+            ({"epsilons": [1, math.inf]}, "epsilon must be a positive"),
+            ({"epsilons": []}, "epsilons: give a list"),
+            ({"epsilons": "1"}, "epsilons: give a list"),
+            ({"epsilons": ["1"]}, "epsilons: give a list"),
+            ({"epsilons": [True]}, "epsilons: give a list"),
+            ({"epsilons": [None]}, "epsilons: give a list"),
+            ({"epsilons": [[1]]}, "epsilon must be a number"),
+            ({"mechanisms": ["magic"]}, "'magic' is unknown"),
+            ({"mechanisms": []}, "mechanisms: give at least one"),
+            ({"mechanisms": 3}, "mechanisms: give a list of names"),
+            ({"mechanisms": [3]}, "mechanisms: give a list of names"),
+            ({"mechanisms": None}, "mechanisms: give a list of names"),
+            ({"accuracy": 200}, "accuracy: give a group"),
+            ({"accuracy": "200"}, "accuracy: give a group"),
+            ({"accuracy": (200, 0.1)}, "accuracy: give a group"),
+            ({"mechanisms": ["mst", "dp-wgan"], "delta": 0}, "dp-wgan needs Gaussian noise: give a delta above 0"),
         ],
     )
-    def test_refuses(self, given, match):
+    def test_refuses_before_anything_runs(self, given, match, monkeypatch):
+        monkeypatch.setattr(sys.modules[Plan.__module__], "predict", lambda *args: pytest.fail("a mechanism ran"))
         with pytest.raises(SettingError, match=match):
-            plan(self.schema, **given)
+            plan(self.schema, **{"people": 1000} | given)
+
+    @pytest.mark.parametrize("schema", [None, "people.schema.yaml", SIZES, DOMAIN])
+    def test_refuses_what_is_not_a_schema(self, schema):
+        with pytest.raises(SettingError, match="schema: give the schema of one table"):
+            plan(schema, people=1000)
+
+    def test_takes_one_epsilon_one_name_and_an_accuracy_as_text(self):
+        made = plan(self.schema, people=np.int64(20_000), epsilons=1, mechanisms="independent", accuracy="200:10%")
+        assert [(line.epsilon, line.mechanism) for line in made.lines] == [(1.0, "independent")]
+        assert made.accuracy == Accuracy(200, 0.1)
 
 
 class TestAdvice:
@@ -409,8 +514,40 @@ class TestAccuracy:
         assert no_pairs is None
         assert min(tree, pairs) > 0
         assert list(made.odds) == [min(alone, tree)]
-        found = predict("independent", release(rows=20_000, epsilon=alone))
+        found = expect("independent", rows=20_000, epsilon=alone)
         assert found.error_of_groups(200) == pytest.approx(20, rel=0.15)
+
+    @pytest.mark.parametrize(
+        ("people", "within"),
+        [("200", 0.1), (200, "10%"), (200.5, 0.1), (math.nan, 0.1), (math.inf, 0.1), (200, math.nan), (True, 0.1)],
+    )
+    def test_refuses_wrong_numbers(self, people, within):
+        with pytest.raises(SettingError, match="200:10%"):
+            Accuracy(people, within)
+
+    @pytest.mark.parametrize(
+        ("error", "epsilon"),
+        [
+            (lambda e: 60 / e, 3.0),
+            (lambda e: 60 / math.sqrt(e), 9.0),
+            (lambda e: 60 / e**2, 1.8),
+            (lambda e: 0.05 / e, 0.01),
+            (lambda e: 0.0, 0.01),
+            (lambda e: 60 / e if e > 2 else math.inf, 3.0),  # a mechanism that measures no pair with less
+            (lambda e: 399 / e, 20.0),
+            (lambda e: 401 / e, None),
+            (lambda e: math.inf, None),
+            (lambda e: 25 + 1 / e, None),
+        ],
+    )
+    def test_is_searched_for(self, error, epsilon):
+        def predicted(epsilon):
+            cells = np.array([[200.0], [error(epsilon)]])[:, : error(epsilon) < math.inf]
+            return Prediction(Expected(1.0, (1.0, 1.0), None, None, 1.0, None, 0, 0.1), 1, 1.0, cells, cells)
+
+        found = _smallest(Accuracy(200, 0.1), predicted, pairs=False)
+        assert found == epsilon
+        assert found is None or error(found) <= 20
 
     def test_smaller_groups_need_more(self):
         needed = [

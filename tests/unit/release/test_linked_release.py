@@ -17,9 +17,8 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
 from understudy.model.conditional import ConditionalDraws
 from understudy.model.graphical import GraphicalModel
-from understudy.release import Release
+from understudy.release import Release, open_release
 from understudy.release.linked import DrawnRows, LinkedRelease, _draw_within, _write_keys
-from understudy.release.release import open_release
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema

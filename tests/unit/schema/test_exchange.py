@@ -196,9 +196,11 @@ def test_dictionaries_of_sdnist_are_imported():
         {"age": 85, "sex": 2},
         {"domain": {"age": 85, "sex": 2}},
         {"attributes": ["age", "sex"], "shape": [85, 2]},
+        {"age": {"type": "discrete", "domain": 85}, "sex": {"type": "discrete", "domain": 2}},
     ],
 )
 def test_domains_are_imported(parsed):
+    assert json_form(parsed) == "domain"
     content = from_domain(parsed).content
     schema = Schema.from_dict(content | {"understudy": {"privacy_unit": "row"}})
     assert dict(schema.domain) == dict(Schema.from_domain({"age": 85, "sex": 2}).domain)

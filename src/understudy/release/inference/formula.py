@@ -213,11 +213,11 @@ class Variables:
         if not clique:
             raise SettingError("formula: the response has no column; write it as in `income ~ age`")
         variable = self[clique[0]]
-        if text == clique[0] and variable.numbers is None:
+        if (text == clique[0] and variable.numbers is None) or text.startswith("C("):
             if len(variable.levels) != 2:
                 raise SettingError(
                     f"formula: the response {text!r} has {len(variable.levels)} values; choose one of them, as in "
-                    f"I({text} == {variable.levels[-1]!r}), or give a numeric column"
+                    f"I({clique[0]} == {variable.levels[-1]!r}), or give a numeric column"
                 )
             return Block(clique, [f"{text} = {variable.levels[1]}"], variable.indicators[1:]), True
         matrix = self._evaluate(_parse(f"~ 0 + {_quote(text, clique)}"), clique, self._cells(clique))
