@@ -78,7 +78,7 @@ class DPSyn(Mechanism):
 
     def make_generator(self) -> Generator:
         """Return gradual updates, or a graphical model if it is small enough."""
-        return Generator(self.generator, 80.0, updates=self.updates)
+        return Generator(self.generator, 80.0, as_printed=self.updates == "dpsyn", updates=self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of a few copies of all tables."""
