@@ -42,6 +42,7 @@ _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
 # Statements that every answer uses, built once: building a statement takes longer than executing it.
 _LAST_ENTRY = sa.select(entries.c.number, entries.c.time).order_by(entries.c.number.desc()).limit(1)
+_LAST = sa.select(sa.func.max(entries.c.number))
 _LAST_OF_RUN = sa.select(sa.func.max(entries.c.number)).where(entries.c.run == sa.bindparam("run"))
 _FIRST_OF_KIND = (
     sa.select(entries)
@@ -138,6 +139,14 @@ class Ledger:
     def address(self) -> str:
         """The address of the ledger."""
         return self._database.address
+
+    @property
+    def latest(self) -> int:
+        """The number of the last entry, 0 if there is none: what was read stays true as long as it does not change."""
+        if not self._database.exists:
+            return 0
+        with self._database.read() as connection:
+            return int(connection.execute(_LAST).scalar() or 0)
 
     def close(self) -> None:
         """Close the database."""

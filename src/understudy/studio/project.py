@@ -188,13 +188,18 @@ class Project:
         }
         write_text(dump_text(content, ".yaml"), self.run_file, private=True)
 
-    def spending(self, ledger: Ledger) -> Spending:
-        """What the ledger says about the run of this project."""
+    def run_key(self) -> str | None:
+        """The key of the run in the ledger; None before there is a run file."""
         try:
             stamps = file_stamp(self.run_file), file_stamp(self.folder / SCHEMA_FILE)
-            found = ledger.find_by_key(_read_run_key(self.run_file, self.output, stamps))
+            return _read_run_key(self.run_file, self.output, stamps)
         except (InputError, OSError):
-            found = None
+            return None
+
+    def spending(self, ledger: Ledger) -> Spending:
+        """What the ledger says about the run of this project."""
+        key = self.run_key()
+        found = None if key is None else ledger.find_by_key(key)
         if found is None:
             return Spending("nothing")
         if found.finished is not None:
