@@ -41,7 +41,7 @@ read_next() {
 # Start the studio on the connected machine and follow its guide with the browser of this one.
 read_studio() {
   echo "=== studio.md"
-  on open "source understudy/.venv/bin/activate; cd understudy; $(sed -n "/^pip install/p" docs/guide/studio.md)"
+  on open "$(sed -n 's/^ *\(cd ~.*--shortcut\)$/\1/p' docs/guide/studio.md); test -f ~/.local/share/applications/understudy-studio.desktop"
   on open "source understudy/.venv/bin/activate; exec understudy studio --no-browser --json" >"$folder/studio.json" &
   local studio=$!
   until grep -q '^}' "$folder/studio.json"; do sleep 1; kill -0 $studio; done

@@ -6,6 +6,7 @@ All files that the package writes as a whole go through `write_atomically` or `w
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -89,6 +90,33 @@ def remove_stale_drafts(path: Path) -> None:
 
 def _draft_prefix(path: Path) -> str:
     return f".{path.name[:48]}."  # a file name has at most 255 bytes
+
+
+def staged_path(output: Path, label: str) -> Path:
+    """Return the hidden path of a complete file until `publish` gives it its name."""
+    return output.with_name(f".{output.name}.{label}")
+
+
+def publish(staged: Path, output: Path) -> None:
+    """Give a complete file its name; an existing file is never overwritten.
+
+    Raises:
+        OutputError: if a file of that name exists.
+    """
+    try:
+        if output.exists():
+            raise FileExistsError
+        staged.rename(output)
+    except OSError:
+        raise OutputError(
+            f"{output} was created in the meantime; the release was kept as {staged}: rename it"
+        ) from None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_file_name(path: Path) -> Path:

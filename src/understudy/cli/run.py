@@ -213,7 +213,7 @@ def _find_ledger(address: str | None) -> tuple[str, bool]:
 
 
 def _format_ledger(address: str, existed: bool) -> str:
-    """Name the ledger; a job that runs with another home folder would start a second one without a word."""
+    """Name the ledger: a job that runs with another home folder would silently start a second one."""
     return f"Ledger: {address}" + ("" if existed else " (new: it knows of no earlier spending)")
 
 

@@ -230,7 +230,7 @@ class _People:
         return {column: codes[index] for column, codes in self.codes.items()}
 
     def one_each(self, wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """At most so many rows among those wanted, one of each unit."""
+        """Return at most this many of the wanted rows, one of each unit."""
         places = rng.permutation(np.flatnonzero(wanted & self.usable))
         _, first = np.unique(self.units[places], return_index=True)
         return rng.permutation(places[first])[:most]
@@ -280,7 +280,7 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     schema = schema if schema.rows is None else replace(schema, rows=table.num_rows)
     mechanism = make_mechanism(release.mechanism, **dict(release.settings)).prepare(schema)
     budget, source = receipt.budget, open_source(table, schema)
-    asked = ("measure", "select", "dependence", "distances", "gradient")
+    asked = ("measure", "select", "cells", "dependence", "distances", "gradient")
     aside = budget.cost(c for c in receipt.charges if c.what not in asked)
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":

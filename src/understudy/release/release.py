@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
+from understudy.errors import ManyRows, ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
 from understudy.model.protocol import MODELS, Model
@@ -30,6 +30,7 @@ from understudy.release.answer import (
 from understudy.release.archive import (
     check_page,
     check_parts,
+    explain_damage,
     measurement_from_dict,
     measurement_to_dict,
     pack,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
     from understudy.release.inference.gap import Gaps
-    from understudy.release.linked import LinkedRelease
     from understudy.release.rows import RowMaker
     from understudy.svg import Chart
 
@@ -154,10 +154,10 @@ class Release:
         title = f"Distribution of {column}"
         if isinstance(drawn, AxisColumn) and drawn.needs_histogram:
             edges = drawn.axis_edges()
-            return Chart.alone(distribution(title, bars[: drawn.ordinary], ordered=True, edges=edges))
+            return Chart.standalone(distribution(title, bars[: drawn.ordinary], ordered=True, edges=edges))
         if not isinstance(drawn, AxisColumn) and drawn.kind != "ordinal":
             bars.sort(key=lambda bar: -bar.share)
-        return Chart.alone(distribution(title, bars[:_DRAWN_BARS], ordered=False))
+        return Chart.standalone(distribution(title, bars[:_DRAWN_BARS], ordered=False))
 
     def __repr__(self) -> str:
         columns = len(self.schema.domain)
@@ -241,7 +241,7 @@ class Release:
         maker = RowMaker(self, where=where, rare=rare, text=text)
         if rows is not None and where is None:
             self._warn_many_rows(as_whole("rows", rows))
-        rows = maker.expected(self.default_rows) if rows is None else rows
+        rows = maker.expected_rows(self.default_rows) if rows is None else rows
         return maker, as_whole("rows", rows), None if seed is None else as_whole("seed", seed)
 
     def _warn_many_rows(self, rows: int) -> None:
@@ -469,18 +469,8 @@ class Release:
             raise ReleaseError(
                 f"{path} is a release of linked tables; open it with `understudy.release.linked.LinkedRelease.load`"
             )
-        return cls._load(path, manifest, arrays)
-
-    @classmethod
-    def _load(cls, path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
-        try:
+        with explain_damage(path):
             return cls.from_manifest(manifest, arrays)
-        except ReleaseError as error:
-            raise ReleaseError(f"{path}: {error}") from None
-        except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-            raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
-        except MemoryError:
-            raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
@@ -507,20 +497,6 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
-
-
-def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
-    """Read the release of a single table or of linked tables.
-
-    Raises:
-        ReleaseError: if it is missing, damaged, altered, or of a newer format.
-    """
-    manifest, arrays = read_archive(as_path("path", path))
-    if "parts" not in manifest:
-        return Release._load(path, manifest, arrays)
-    from understudy.release.linked import LinkedRelease
-
-    return LinkedRelease.load(path)
 
 
 def summarize(release: Release) -> dict[str, Any]:

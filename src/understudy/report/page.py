@@ -124,21 +124,21 @@ def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores
     ranked = sorted(columns, key=lambda column: column["distance"] or 0.0)
     far = [column for column in ranked if (column["distance"] or 0.0) > _FAR]
     worst = ranked[-1]
-    said = [
+    sentences = [
         f"Single columns: {len(ranked) - len(far)} of {len(ranked)} agree with the real table up to "
         f"{svg.percent(_FAR)} of the rows; the worst is {worst['name']} ({svg.percent(worst['distance'] or 0.0)})."
     ]
     if pairs:
         good = sum(value <= 2 * _FAR for _, value in pairs)
-        said.append(
+        sentences.append(
             f"Pairs of columns: {good} of {len(pairs)} agree up to {svg.percent(2 * _FAR)} of the rows; the worst is "
             f"{pairs[0][0]} ({svg.percent(pairs[0][1])})."
         )
     kept = [item.metric.title for item in scores if _is_nearer(item)]
     lost = [item.metric.title for item in scores if not _is_nearer(item)]
     words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of real rows than to those of shuffled columns"
-    said.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
-    return said
+    sentences.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
+    return sentences
 
 
 def _is_nearer(item: ScaledScore) -> bool:
@@ -327,7 +327,7 @@ def load_template(name: str, package: str = "understudy.report") -> Any:
     environment.filters["rows"] = lambda value: f"{round(value):,}"
     environment.filters["figure"] = _format_number
     environment.filters["short"] = lambda value: f"{value:g}".replace("e-0", "e-")
-    # viewers of Markdown show HTML: titles and names are somebody's text, and stay text
+    # viewers of Markdown show HTML, and titles and names are foreign text, so it is escaped
     environment.filters["plain"] = lambda value: " ".join(str(value).replace("&", "&amp;").replace("<", "&lt;").split())
     return environment.get_template(name)
 

@@ -63,13 +63,11 @@ class Refused(InputError):
     """The request is not one of our own forms."""
 
 
-async def receive_table(
-    request: Request, folder: Path, session: Session, limits: UploadLimits
-) -> tuple[Path, str, dict[str, str]]:
+async def receive_table(request: Request, folder: Path, session: Session, limits: UploadLimits) -> tuple[Path, str]:
     """Stream the file of a form to a folder.
 
     Returns:
-        Its path, its name as the browser gave it, and the other fields of the form.
+        Its path, and its name as the browser gave it.
 
     Raises:
         Refused: if the form does not carry the session's CSRF token before the file.
@@ -103,7 +101,7 @@ async def receive_table(
     except BaseException:
         form.discard()
         raise
-    return path, form.shown, form.fields
+    return path, form.shown
 
 
 async def _feed(request: Request, parser: MultipartParser, form: _Form, limits: UploadLimits) -> None:

@@ -238,10 +238,10 @@ class CorrectedTables:
                 place = self._place[column]
                 assert margin.before is not None  # noqa: S101 - measured before merging
                 within = margin.before - self._chances[column] * np.bincount(place, margin.before)[place]
-                table = table + self._given(clique, axis, base) * _along(within, axis, len(clique))
+                table = table + self._conditional_shares(clique, axis, base) * _along(within, axis, len(clique))
         return table
 
-    def _given(self, clique: Clique, axis: int, base: Array) -> Array:
+    def _conditional_shares(self, clique: Clique, axis: int, base: Array) -> Array:
         """The model's shares of the other columns, given the merged code of one column, over declared codes."""
         others = tuple(i for i in range(len(clique)) if i != axis)
         margin = base.sum(axis=others, keepdims=True)
@@ -319,7 +319,7 @@ class CorrectedTables:
         for axis, column in enumerate(clique):
             if self._before.get(column):
                 others = tuple(i + 1 for i in range(len(clique)) if i != axis)
-                means = (tables * self._given(clique, axis, base)).sum(axis=others)
+                means = (tables * self._conditional_shares(clique, axis, base)).sum(axis=others)
                 averages = self._merge((column,), means)
                 within = means - averages[:, self._place[column]]
                 found.within[column] = within
