@@ -261,8 +261,8 @@ def _typical(errors: Sequence[float]) -> float:
 
 
 def _range(errors: Sequence[float]) -> tuple[float, float]:
-    """The geometric mean and `SPREAD` standard deviations to both sides; of a single table, its error twice."""
-    spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1)) if len(errors) > 1 else 0.0
+    """The geometric mean and `SPREAD` standard deviations to both sides; of one or two tables, the mean twice."""
+    spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1)) if len(errors) > 2 else 0.0
     return _typical(errors) * math.exp(-spread), _typical(errors) * math.exp(spread)
 
 
