@@ -282,9 +282,7 @@ def compared(predicted: float | None, real: list[float], digits: int = 1) -> lis
 def accuracy(folder: Path, names: list[str], mechanisms: list[str], runs: int, text: str = "200:10%") -> None:
     """Of real groups of 150 to 300 people, the part that is right within 20 people at the epsilon that a plan names."""
     wish = Accuracy.parse(text)
-    print(
-        "| table | mechanism | groups of | epsilon: plan | groups | right within 20 (wanted: 95 %) | 95 % within |"
-    )
+    print("| table | mechanism | groups of | epsilon: plan | groups | right within 20 (wanted: 95 %) | 95 % within |")
     print("|---|---|---|---|---|---|---|")
     for name in names:
         sizes, frame = opened(folder, name)
