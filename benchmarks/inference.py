@@ -6,18 +6,21 @@
 
 `make` writes releases into FOLDER; `ask` asks each of them for some statistics, chosen at random: shares of values and
 of cells, means of groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of
-RECORD. What exists is not made or asked again. There are four kinds of runs (`--kinds`):
+RECORD. What exists is not made or asked again. There are five kinds of runs (`--kinds`):
 
     plain       the target is the table; what was measured is up to the mechanism
     keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table
     population  as keep, from 10,000 rows drawn from the table; the target is the whole table
     shuffled    as population, after one column of each analysis was shuffled; tests that it has no effect
+    chosen      as shuffled, but without `keep`; tests of every pair of a shuffled column that the mechanism chose
 
 Mechanisms other than mst have no `keep`: what they measure of the analyses is up to them. The truth is computed from
-the coded rows: a number counts as the mean of its bin. `show` prints the coverage by kind of statistic, separately for
-relations that were measured, the root mean square of the true errors in standard errors (1 is exact, 1 / 1.3 = 0.77 is
-what is wanted at least), and the share of rejected nulls. TUNING names the tables on which constants were chosen; the
-others only check them.
+the coded rows: a number counts as the mean of its bin. `show` prints, separately for relations that were measured, the
+coverage; the root mean square of the true errors in standard errors, 1 if these are exact; the median width of the
+intervals divided by the best possible width; and the share of rejected nulls. The best possible interval knows the true
+values of the statistic's influence function and estimates its mean by weighted least squares over all measurements
+(`best_errors`; not where merged codes leave it undetermined). TUNING names the tables on which constants were chosen;
+the others only check them.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from copy import copy
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -49,6 +52,7 @@ import pandas as pd
 import understudy as us
 from numeric import drafted
 from numeric import load as load_text
+from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.schema.axis import AxisColumn
 
@@ -63,7 +67,7 @@ CODED = {
 }
 FIELDS = (
     *("table", "mechanism", "epsilon", "kind", "run", "statistic", "measured", "asked", "term", "truth", "estimate"),
-    *("se", "low", "high", "df", "p", "privacy", "sampling", "model", "correlation"),
+    *("se", "low", "high", "df", "p", "privacy", "sampling", "model", "correlation", "best"),
 )
 SAMPLE = 10_000
 COMMON = 0.01
@@ -75,25 +79,32 @@ SOME = {"aim": 8, "adaptive": 8}  # columns, drawn at random for each run, for s
 
 
 class Table:
-    """A table, its schema, and its rows as analysts would see them."""
+    """A table, its schema, and its rows as coded: numbers are the means of their bins, other codes are empty."""
 
     def __init__(self, frame: pd.DataFrame, schema: us.Schema) -> None:
         self.frame, self.schema = frame, schema
-        self.rows = self.view(self.frame)
+        self._values = {column.name: _values(column) for column in schema.coded}
+        encoded = schema.encode(frame)
+        self._codes = {name: encoded.codes[name][encoded.keep] for name in self._values}
+        self.rows = pd.DataFrame({name: values[self._codes[name]] for name, values in self._values.items()})
         self.listed = [c.name for c in self.schema.coded if not isinstance(c, AxisColumn) or _has_no_bins(c)]
         self.numbers = [c for c in self.rows if self.rows[c].dtype == float and self.rows[c].nunique() > 8]
         self.groups = [c for c in self.rows if 2 <= self.rows[c].nunique() <= 8 and self._is_even(c)]
         self.binary = [c for c in self.groups if self.rows[c].nunique() == 2 and self.rows[c].dtype == float]
         self.numbers = self.numbers or self.binary
-        self._truths: dict[str, dict[str, float]] = {}
         self._shares: dict[tuple[str, ...], pd.Series] = {}
 
-    def truth(self, asked: str, *, logistic: bool) -> dict[str, float]:
-        """The true value of each term of a statistic."""
-        key = f"{asked} {logistic}"
-        if key not in self._truths:
-            self._truths[key] = truth(self.rows, asked, logistic=logistic)
-        return self._truths[key]
+    def cells(self, columns: Clique) -> tuple[pd.DataFrame, np.ndarray]:
+        """All combinations of codes of some columns: what they stand for, as in `rows`, and their true shares."""
+        shape = self.schema.domain.shape(columns)
+        place = np.ravel_multi_index([self._codes[c] for c in columns], shape)
+        every = np.unravel_index(np.arange(math.prod(shape)), shape)
+        frame = pd.DataFrame({c: self._values[c][codes] for c, codes in zip(columns, every, strict=True)})
+        return frame, np.bincount(place, minlength=math.prod(shape)) / len(place)
+
+    def truth(self, asked: str, columns: Clique, *, logistic: bool) -> Solved:
+        """The true value and the influence function of each term of a statistic."""
+        return solve(*self.cells(columns), asked, logistic=logistic)
 
     def common(self, columns: tuple[str, ...]) -> pd.Series:
         """The shares of the cells of some columns that are not rare."""
@@ -130,20 +141,14 @@ class Table:
         """Whether no value of a column is so rare that it may be merged."""
         return bool(self.rows[column].value_counts(normalize=True).min() > 0.02)
 
-    def view(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows as coded: numbers are the means of their bins, categories are text, other cells are empty."""
-        encoded = self.schema.encode(frame)
-        found = {}
-        for column in self.schema.coded:
-            codes = encoded.codes[column.name][encoded.keep]
-            if isinstance(column, AxisColumn):
-                values = np.full(column.size, np.nan)
-                values[: column.ordinary] = column.axis.mean_values(column.draw) / column.per_unit
-            else:
-                labels = column.code_labels()
-                values = np.array([x if i < column.ordinary else None for i, x in enumerate(labels)], dtype=object)
-            found[column.name] = values[codes]
-        return pd.DataFrame(found)
+
+def _values(column: Any) -> np.ndarray:
+    """What each code of a column stands for; nothing for codes of missing and unknown values."""
+    if isinstance(column, AxisColumn):
+        numbers = np.full(column.size, np.nan)
+        numbers[: column.ordinary] = column.axis.mean_values(column.draw) / column.per_unit
+        return numbers
+    return np.array([x if i < column.ordinary else None for i, x in enumerate(column.code_labels())], dtype=object)
 
 
 def _has_no_bins(column: AxisColumn) -> bool:
@@ -214,65 +219,138 @@ def choose_triples(
     return found
 
 
-def truth(rows: pd.DataFrame, asked: str, *, logistic: bool) -> dict[str, float]:
-    """The value of each term in given rows."""
+Solved: TypeAlias = dict[str, tuple[float, np.ndarray]]
+"""By term of a statistic, its true value and its influence function over the cells of the statistic's columns."""
+
+
+def solve(cells: pd.DataFrame, shares: np.ndarray, asked: str, *, logistic: bool) -> Solved:
+    """The true value of each term of a statistic, and what a row of each cell adds to it."""
     if "~" in asked:
-        return _fit(rows, asked, logistic)
+        return _solve_regression(cells, shares, asked, logistic)
     function, _, rest = asked.partition("(")
     inner, _, group = rest.rpartition(")")
     group = group.strip(" |")
-    if function == "corr":
-        one, two = (name.strip() for name in inner.split(","))
-        known = rows[[one, two]].dropna()
-        return {asked: float(np.corrcoef(known[one], known[two])[0, 1])}
+    if function == "share":
+        inside = np.ones(len(cells), bool)
+        for part in inner.split(", "):
+            column, _, value = part.partition("=")
+            known = cells[column]
+            inside &= (known == float(value.strip('"'))) if known.dtype == float else (known == value.strip('"'))
+        return {asked: _mean(inside.astype(float), shares, np.ones(len(cells)))}
+    present = cells.notna().all(axis=1).to_numpy(float)
     if function == "mean":
-        known = rows[[inner, *([group] if group else [])]].dropna()
-        means = known.groupby(group)[inner].mean()
-        return {f"mean({inner}) | {group}={_level(k)}": float(v) for k, v in means.items()}
-    inside = np.ones(len(rows), bool)
-    for part in inner.split(", "):
-        column, _, value = part.partition("=")
-        cells = rows[column]
-        inside &= (cells == float(value.strip('"'))) if cells.dtype == float else (cells == value.strip('"'))
-    return {asked: float(inside.mean())}
+        numbers = cells[inner].fillna(0.0).to_numpy(float)
+        return {
+            f"mean({inner}) | {group}={_level(level)}": _mean(numbers, shares, present * (cells[group] == level))
+            for level in _levels(cells[group], shares * present)
+        }
+    scaled = []
+    for name in (name.strip() for name in inner.split(",")):
+        numbers = cells[name].fillna(0.0).to_numpy(float)
+        mean = _mean(numbers, shares, present)[0]
+        scaled.append((numbers - mean) / math.sqrt(_mean((numbers - mean) ** 2, shares, present)[0]))
+    value, influence = _mean(scaled[0] * scaled[1], shares, present)
+    squares = (scaled[0] ** 2 + scaled[1] ** 2 - 2) * present / float(shares @ present)
+    return {asked: (value, influence - value / 2 * squares)}
+
+
+def _mean(numbers: np.ndarray, shares: np.ndarray, inside: Any) -> tuple[float, np.ndarray]:
+    """The mean of numbers over some of the cells, and its influence function."""
+    part = np.asarray(inside, float)
+    size = float(shares @ part)
+    value = float(shares @ (numbers * part)) / size
+    return value, (numbers - value) * part / size
+
+
+def _levels(values: pd.Series, shares: np.ndarray) -> list[Any]:
+    return sorted(values[(shares > 0) & values.notna().to_numpy()].unique())
 
 
 def _level(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _fit(rows: pd.DataFrame, asked: str, logistic: bool) -> dict[str, float]:
+def _solve_regression(cells: pd.DataFrame, shares: np.ndarray, asked: str, logistic: bool) -> Solved:
     response, _, right = asked.partition(" ~ ")
-    terms, names = [np.ones(len(rows))], ["Intercept"]
-    used = [response, *(t[2:-1] if t.startswith("C(") else t for t in right.split(" + "))]
-    rows = rows[used].dropna()
-    terms = [np.ones(len(rows))]
+    terms, names = [np.ones(len(cells))], ["Intercept"]
     for term in right.split(" + "):
         if term.startswith("C("):
-            levels = sorted(rows[term[2:-1]].unique())
-            for level in levels[1:]:
-                terms.append((rows[term[2:-1]] == level).to_numpy(float))
+            for level in _levels(cells[term[2:-1]], shares)[1:]:
+                terms.append((cells[term[2:-1]] == level).to_numpy(float))
                 names.append(f"{term}[T.{_level(level)}]")
         else:
-            terms.append(rows[term].to_numpy(float))
+            terms.append(cells[term].fillna(0.0).to_numpy(float))
             names.append(term)
-    design, answer = np.column_stack(terms), rows[response].to_numpy(float)
-    if not logistic:
-        return dict(zip(names, np.linalg.lstsq(design, answer, rcond=None)[0].tolist(), strict=True))
-    values, answer = np.zeros(len(names)), (answer == answer.max()).astype(float)
-    for _ in range(30):
-        chances = 1 / (1 + np.exp(-design @ values))
-        weight = chances * (1 - chances)
-        values = values + np.linalg.solve((design * weight[:, None]).T @ design, design.T @ (answer - chances))
-    return dict(zip(names, values.tolist(), strict=True))
+    present = cells.notna().all(axis=1).to_numpy(float)
+    design, answer, weights = np.column_stack(terms), cells[response].fillna(0.0).to_numpy(float), shares * present
+    values, chances = np.zeros(len(names)), np.zeros(len(cells))
+    answer = (answer == answer.max()).astype(float) if logistic else answer
+    for _ in range(30 if logistic else 1):
+        chances = 1 / (1 + np.exp(-design @ values)) if logistic else chances
+        slope = chances * (1 - chances) if logistic else np.ones(len(cells))
+        inverse = np.linalg.pinv((design * (weights * slope)[:, None]).T @ design, hermitian=True)
+        values = values + inverse @ (design.T @ (weights * (answer - chances)))
+    rest = (answer - (1 / (1 + np.exp(-design @ values)) if logistic else design @ values)) * present
+    influence = (inverse @ design.T) * rest
+    return {name: (float(value), line) for name, value, line in zip(names, values, influence, strict=True)}
+
+
+def best_error(table: Table, release: us.Release, columns: Clique, influence: np.ndarray, sampled: bool) -> float:
+    """The standard error of the best linear unbiased estimate of a statistic whose influence function is known.
+
+    Weighted least squares over all measurements, of which only the sums over the columns matter: the variance is
+    `influence' M^-1 influence / rows^2` with M the sum of A'A / variance over the measurements, where A adds up cells.
+    Conjugate gradients need few steps, since M has few different eigenvalues. NaN if the measurements do not determine
+    the statistic: then no unbiased estimate exists.
+    """
+    declared, shape = table.schema.domain, table.schema.domain.shape(columns)
+    parts = []
+    for measurement in release.measurements:
+        before = len(measurement.values) == declared.cells(measurement.clique)
+        domain = declared if before else release.model.domain
+        place = np.zeros(shape, np.int64)
+        for axis, column in enumerate(columns):
+            if column in measurement.clique:
+                codes = np.arange(declared[column]) if before else release.recoding.maps.get(column)
+                codes = np.arange(declared[column]) if codes is None else codes
+                place = place * domain[column] + np.expand_dims(codes, [i for i in range(len(shape)) if i != axis])
+        own = math.prod(domain[column] for column in columns if column in measurement.clique)
+        parts.append((place.reshape(-1), own, own / (measurement.sigma**2 * len(measurement.values))))
+
+    def apply(values: np.ndarray) -> np.ndarray:
+        return sum((np.bincount(place, values, own)[place] * weight for place, own, weight in parts), np.zeros(1))
+
+    found, rest = np.zeros(len(influence)), influence.astype(float)
+    step, size = rest, float(rest @ rest)
+    limit, largest = 1e-8 * size, max(weight for _, _, weight in parts)
+    for _ in range(100):
+        image = apply(step)
+        curvature = float(step @ image)
+        if size <= limit or curvature <= 1e-12 * float(step @ step) * largest:
+            break
+        pace = size / curvature
+        found, rest = found + pace * step, rest - pace * image
+        size, before_size = float(rest @ rest), size
+        step = rest + size / before_size * step
+    rows = len(table.frame) if not sampled else min(SAMPLE, len(table.frame))
+    variance = float(influence @ found) / rows**2
+    shares = table.cells(columns)[1]
+    variance += float(shares @ influence**2) / rows if sampled else 0.0
+    return math.sqrt(variance) if size <= limit else math.nan
 
 
 # Runs
 
 
-def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], seed: int) -> Iterator[Any]:
+def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], run: Run) -> Iterator[Any]:
     """What one release is asked: some statistics of each kind, of columns measured together and of others."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(run.seed)
+    cliques = [set(m.clique) for m in release.measurements]
+    if run.kind == "chosen":
+        for pair in combinations(table.schema.domain, 2):
+            if any(set(pair) <= clique for clique in cliques) and set(pair) & {one for _, one, _ in kept}:
+                yield from ask_pair(table, pair)
+        return
     if kept:
         for triple in kept:
             yield from ask_triple(table, triple)
@@ -281,7 +359,6 @@ def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], 
                 yield from ask_shares(table, pair, rng, 2)
         return
     columns = list(table.schema.domain)
-    cliques = [set(m.clique) for m in release.measurements]
     pairs = [pair for pair in combinations(columns, 2) if all(c in table.rows for c in pair)]
     measured = [pair for pair in pairs if any(set(pair) <= clique for clique in cliques)]
     others = [pair for pair in pairs if pair not in set(measured)]
@@ -326,6 +403,11 @@ class Run(NamedTuple):
         """What the statistics are about."""
         return "table" if self.kind in ("plain", "keep") else "population"
 
+    @property
+    def null(self) -> bool:
+        """Whether some columns were shuffled."""
+        return self.kind in ("shuffled", "chosen")
+
     def choose_columns(self, table: Table) -> Table:
         """The table, or some of its columns for mechanisms that take long."""
         if self.mechanism not in SOME:
@@ -344,12 +426,12 @@ def make_once(table: Table, run: Run, folder: Path) -> None:
     frame, kept = table.frame, run.choose_analyses(table)
     if run.target == "population":
         frame = frame.iloc[rng.choice(len(frame), min(SAMPLE, len(frame)))].reset_index(drop=True)
-    if run.kind == "shuffled":
+    if run.null:
         frame = frame.copy()
-        for column in {one for _, one, _ in kept}:
+        for column in sorted({one for _, one, _ in kept}):
             frame[column] = frame[column].to_numpy()[rng.permutation(len(frame))]
     settings = dict(SETTINGS.get(run.mechanism, {}))
-    if run.mechanism == "mst" and kept:
+    if run.mechanism == "mst" and kept and run.kind != "chosen":
         settings["keep"] = list({frozenset(clique): clique for clique in kept}.values())
     with tempfile.TemporaryDirectory() as place:
         release = us.synthesize(
@@ -367,9 +449,9 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
     kept = run.choose_analyses(table)
     cliques = [set(m.clique) for m in release.measurements]
     fixed = dict(zip(FIELDS, run, strict=False))
-    for statistic, asked, columns in choose(table, release, kept, run.seed):
-        shuffled = {triple[1] for triple in kept} & set(columns) if run.kind == "shuffled" else set()
-        if run.kind == "shuffled" and (not shuffled or statistic in ("cells", "values", "group means")):
+    for statistic, asked, columns in choose(table, release, kept, run):
+        shuffled = {triple[1] for triple in kept} & set(columns) if run.null else set()
+        if run.null and (not shuffled or statistic in ("cells", "values", "group means")):
             continue
         measured = any(set(columns) <= clique for clique in cliques)
         if statistic == "linear":
@@ -381,20 +463,30 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
         except SettingError as error:
             yield line | {"term": f"refused: {error}"[:90]}
             continue
-        true = table.truth(asked, logistic=statistic == "logistic") if run.kind != "shuffled" else {}
+        true: Solved = {}
+        if not run.null:
+            true = table.truth(asked, columns, logistic=statistic == "logistic")
         missed = next((w.split("missed correlation of ")[1].split(" ")[0] for w in found.warnings if "missed" in w), "")
         for part in found.lines:
             if part.estimate is None or part.term == "Intercept":
                 continue
-            response = asked.partition(" ~ ")[0]
-            if run.kind == "shuffled" and response not in shuffled and not any(c in part.term for c in shuffled):
+            if not _is_null(asked, part.term, shuffled) if run.null else part.term not in true:
                 continue
-            if run.kind != "shuffled" and part.term not in true:
-                continue
-            given = {name: getattr(part, name) for name in FIELDS[10:19]}
-            yield line | given | {"term": part.term, "truth": true.get(part.term, 0.0), "correlation": missed}
-        if run.kind == "shuffled" and statistic == "differences" and measured:
+            given = {name: getattr(part, name) for name in FIELDS[10:19]} | {"term": part.term, "correlation": missed}
+            value, influence = true.get(part.term, (0.0, np.zeros(0)))
+            best = math.nan
+            if measured and len(influence):
+                best = best_error(table, release, columns, influence, run.kind == "population")
+            yield line | given | {"truth": value, "best": best}
+        if run.null and statistic == "differences" and measured:
             yield line | {"statistic": "chi-square", "term": "chisq", "truth": 0.0, "p": _test(release, columns)}
+
+
+def _is_null(asked: str, term: str, shuffled: Collection[str]) -> bool:
+    """Whether a term has no effect: its column or the response was shuffled."""
+    response, regression, _ = asked.partition(" ~ ")
+    column = term[2:].partition(")")[0] if term.startswith("C(") else term
+    return not regression or response in shuffled or column in shuffled
 
 
 def _test(release: us.Release, columns: tuple[str, ...]) -> float | None:
@@ -446,10 +538,12 @@ def ask(given: argparse.Namespace) -> None:
 def show(given: argparse.Namespace) -> None:
     """Print the tables of benchmarks/inference.md."""
     record = pd.concat([pd.read_csv(path, dtype={"term": str}) for path in given.records])
-    known = record[record.se.notna() & (record.kind != "shuffled")].copy()
+    null = record.kind.isin(["shuffled", "chosen"])
+    known = record[record.se.notna() & ~null].copy()
     known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
     known["squared"] = ((known.estimate - known.truth) / known.se) ** 2
     known["about"] = np.where(known.kind == "population", "population", "table")
+    known["wider"] = (known.high - known.low) / (2 * 1.959964 * known.best)
     _print_by(known, ["mechanism", "table", "epsilon", "about"])
     _print_by(known, ["statistic", "mechanism", "about"])
     print("\nLines below 94 % (measured) or 90 % (not measured), of at least 40 intervals:\n")
@@ -459,7 +553,8 @@ def show(given: argparse.Namespace) -> None:
             by_run = part.groupby("run").covered.mean()
             spread = 100 * by_run.std() / math.sqrt(len(by_run))
             print(f"- {', '.join(words)}: {_coverage(part)}, {len(by_run)} runs, standard error {spread:.1f}")
-    null = record[(record.kind == "shuffled") & record.p.notna()]
+    null = record[null & record.p.notna()].copy()
+    null.loc[(null.mechanism == "mst") & (null.kind == "shuffled"), "mechanism"] = "mst, keep"
     print("\n| test | mechanism | epsilon | measured | runs | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|")
     for key, part in null.groupby(["statistic", "mechanism", "epsilon", "measured"]):
         runs = len(part[["table", "run"]].drop_duplicates())
@@ -477,9 +572,9 @@ def _coverage(part: pd.DataFrame) -> str:
 
 
 def _print_by(known: pd.DataFrame, names: list[str]) -> None:
-    """Print coverage and error / se by some properties of the runs."""
-    print(f"\n| {' | '.join(names)} | runs | measured | error / se | not measured | error / se |")
-    print("|---" * (len(names) + 5) + "|")
+    """Print coverage, error / se and widths by some properties of the runs."""
+    print(f"\n| {' | '.join(names)} | runs | measured | error / se | width / best | not measured | error / se |")
+    print("|---" * (len(names) + 6) + "|")
     for key, part in known.groupby(names):
         cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in key]
         cells.append(str(len(part[["table", "epsilon", "kind", "run"]].drop_duplicates())))
@@ -487,6 +582,8 @@ def _print_by(known: pd.DataFrame, names: list[str]) -> None:
             some = part[part.measured == measured]
             error = float(np.sqrt(some.squared.mean())) if len(some) else math.nan
             cells += [_coverage(some), f"{error:.2f}"] if len(some) else ["", ""]
+            if measured:
+                cells.append(f"{some.wider.median():.2f}" if some.wider.notna().any() else "")
         print(f"| {' | '.join(cells)} |")
 
 

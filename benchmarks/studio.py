@@ -1,7 +1,8 @@
 """How quick the studio is: pages while a release runs, fifty clients at once, 500 columns, an upload of 5 GB.
 
-`python benchmarks/studio.py pages | columns | upload [GB]` starts a studio on the loopback address, in a process of its
-own, and asks it over HTTP. Every part is bounded in requests and in time. Results are in `benchmarks/studio.md`.
+`python benchmarks/studio.py pages | columns | upload [GB] [--precedence]` starts a studio on the loopback address, in a
+process of its own, and asks it over HTTP. Every part is bounded in requests and in time. Results are in
+`benchmarks/studio.md`. `--precedence` (Linux, as root) schedules all of it before other work on the machine.
 """
 
 from __future__ import annotations

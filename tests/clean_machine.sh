@@ -2,8 +2,9 @@
 # Follow the README and the guides word for word on bare Debian systems: `make clean-machine`, as root, for a quarter of an hour.
 #
 # Two roots are made in FOLDER: one that reaches the network as this machine does, and one that has no network at all. Both hold
-# what the pages ask for (python3, python3-venv, make, git), a user who is not root, and nothing else. Left out: PostgreSQL and
-# Spark (`make test-services`). Without root or debootstrap it says so and does nothing.
+# what the pages ask for (python3, python3-venv, make, git), a user who is not root, and nothing else. The studio runs there, and
+# Chromium of this machine follows its guide. Left out: PostgreSQL and Spark (`make test-services`). Without root or debootstrap it
+# says so and does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${FOLDER:-/var/tmp/understudy-clean-machine}
@@ -29,6 +30,26 @@ read_guide() {
     python ~/understudy/tests/follow_guide.py ~/understudy/docs/guide/$2"
 }
 
+# Read GUIDE where the first guide ended: a copy of its folder and of its ledger.
+read_next() {
+  echo "=== $1.md"
+  on open "source understudy/.venv/bin/activate; cp -r first-release after-$1; cp -r .local/share after-$1/.share
+    export XDG_DATA_HOME=~/after-$1/.share; cd after-$1${2:+/$2}
+    python ~/understudy/tests/follow_guide.py ~/understudy/docs/guide/$1.md"
+}
+
+# Start the studio on the connected machine and follow its guide with the browser of this one.
+read_studio() {
+  echo "=== studio.md"
+  on open "$(sed -n 's/^ *\(cd ~.*--shortcut\)$/\1/p' docs/guide/studio.md); test -f ~/.local/share/applications/understudy-studio.desktop"
+  on open "source understudy/.venv/bin/activate; exec understudy studio --no-browser --json" >"$folder/studio.json" &
+  local studio=$!
+  until grep -q '^}' "$folder/studio.json"; do sleep 1; kill -0 $studio; done
+  UNDERSTUDY_STUDIO=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$folder/studio.json") \
+    .venv/bin/python -m pytest -q tests/studio/test_browser.py -k runs_already
+  kill $studio
+}
+
 mkdir -p "$folder"
 for machine in open closed; do
   [ -d "$folder/$machine" ] && { echo "$folder/$machine already exists; delete it first"; exit 1; }
@@ -45,14 +66,19 @@ chroot "$folder/open" chown -R reader: /home/reader/understudy
 
 echo "=== README"
 on open "cd understudy; make demo; source .venv/bin/activate; mkdir ../readme; cd ../readme
-  python ~/understudy/tests/follow_guide.py ~/understudy/README.md; rm -rf ~/understudy/.venv ~/understudy/demo-out"
+  python ~/understudy/tests/follow_guide.py ~/understudy/README.md
+  rm -rf ~/understudy/.venv ~/understudy/demo-out ~/.local" # the next reader begins with an empty ledger
 echo "=== first-release.md"
 on open "cd understudy; python3 tests/follow_guide.py --install docs/guide/first-release.md"
-for guide in budget bounds run discovery mst privbayes privsyn evaluate on-disk; do read_guide first-release "$guide.md"; done
-read_guide first-release/people-for-analysts analysts.md
+for guide in budget bounds run ledger compare public discovery mst privbayes privsyn evaluate audit on-disk; do
+  read_next "$guide"
+done
+read_next analysts people-for-analysts
 read_guide rules rules.md
+read_guide linked linked.md
 on open "mkdir schema; cp first-release/people.csv schema"
 printf 'row\na\np\na\na\na\n' | read_guide schema schema.md
+read_studio
 on open "cd understudy; .venv/bin/python -m pip install --quiet '.[eval,sql]'"
 read_guide databases databases.md
 

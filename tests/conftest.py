@@ -47,7 +47,7 @@ os.environ[seeded.STARTED] = _started.name
 os.environ["PYTHONPATH"] = os.pathsep.join([str(SEEDED), *filter(None, [os.environ.get("PYTHONPATH")])])
 collect_ignore = ["forked.py", "seeded"]
 
-# Nothing is timed in a test, and the same examples are tried every time: what fails does so for whoever runs it next.
+# Nothing is timed in a test, and the same examples are tried every time, so that a failure can be repeated.
 # `pytest --hypothesis-profile=explore` tries others.
 _steady = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("understudy", derandomize=True, **_steady)
@@ -63,7 +63,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests of public tables where there are none."""
+    """Leave out tests of public tables if the tables are not there."""
     if not (Path(__file__).resolve().parents[2] / "shared" / "data").exists():
         left_out = [item for item in items if item.get_closest_marker("tables")]
         config.hook.pytest_deselected(items=left_out)

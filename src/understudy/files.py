@@ -6,6 +6,7 @@ All files that the package writes as a whole go through `write_atomically` or `w
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -19,6 +20,8 @@ from understudy.errors import OutputError
 
 OWNER_ONLY = 0o600
 """The mode of a file that only its owner may read and write."""
+NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+"""How `os.open` makes a new file of bytes: it follows no link, and Windows does not change the ends of lines."""
 
 
 @contextmanager
@@ -39,8 +42,7 @@ def write_atomically(path: Path, *, private: bool = False, lasting: bool = True)
     """
     remove_stale_drafts(path)
     draft = draft_path(path)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(draft, flags, OWNER_ONLY if private else 0o666)
+    handle = os.open(draft, NEW_FILE, OWNER_ONLY if private else 0o666)
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -88,6 +90,33 @@ def remove_stale_drafts(path: Path) -> None:
 
 def _draft_prefix(path: Path) -> str:
     return f".{path.name[:48]}."  # a file name has at most 255 bytes
+
+
+def staged_path(output: Path, label: str) -> Path:
+    """Return the hidden path of a complete file until `publish` gives it its name."""
+    return output.with_name(f".{output.name}.{label}")
+
+
+def publish(staged: Path, output: Path) -> None:
+    """Give a complete file its name; an existing file is never overwritten.
+
+    Raises:
+        OutputError: if a file of that name exists.
+    """
+    try:
+        if output.exists():
+            raise FileExistsError
+        staged.rename(output)
+    except OSError:
+        raise OutputError(
+            f"{output} was created in the meantime; the release was kept as {staged}: rename it"
+        ) from None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_file_name(path: Path) -> Path:

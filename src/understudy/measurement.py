@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,7 +185,7 @@ _MOST_FACTORS = 32  # axes of an array
 
 def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
     """Return the largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
-    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # so many rows have a sum of 64 bits
+    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # this many rows have a sum of 64 bits
     parts = [(np.abs(matrix[i : i + step]) ** power).sum(axis=0) for i in range(0, len(matrix), step)]
     return max(map(sum, zip(*(part.tolist() for part in parts), strict=True)))
 
@@ -268,6 +268,30 @@ class KroneckerQuery:
     @cached_property
     def _floats(self) -> tuple[NDArray[np.float64], ...]:
         return tuple(factor.astype(np.float64) for factor in self.factors)
+
+
+class Cell(NamedTuple):
+    """One cell of a clique's marginal.
+
+    Attributes:
+        clique: the columns.
+        number: its place, from 0, in the order of the clique's flattened cells.
+    """
+
+    clique: Clique
+    number: int
+
+    def query(self, domain: Domain) -> KroneckerQuery:
+        """Return the query that counts the rows in this cell; its factors have a single 1.
+
+        >>> [factor.tolist() for factor in Cell(("a", "b"), 4).query(Domain({"a": 2, "b": 3})).factors]
+        [[[0, 1]], [[0, 1, 0]]]
+        """
+        shape = domain.shape(self.clique)
+        codes = np.unravel_index(self.number, shape)
+        return KroneckerQuery(
+            tuple((np.arange(size) == code).astype(np.int64)[None, :] for size, code in zip(shape, codes, strict=True))
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ class Chart:
     svg: str
 
     @classmethod
-    def alone(cls, drawn: Markup) -> Chart:
+    def standalone(cls, drawn: Markup) -> Chart:
         """Add to a chart of a page the styles that the page would have."""
         head, mark, rest = str(drawn).partition(">")
         head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)

@@ -201,14 +201,14 @@ def _count_compiled(
     offsets = ends - cells
     total: NDArray[Any] = np.zeros(int(ends[-1]), np.int32 if rows <= _SPAN_ROWS else np.int64)
     step = max(256, min(_BLOCK_ROWS, rows, _BLOCK_CODES // len(columns)))
-    block = np.empty((len(columns), step), np.uint32)
+    block, code = np.empty((len(columns), step), np.uint32), np.empty(step, np.uint32)
     for span in range(0, rows, _SPAN_ROWS):
         out = total if total.dtype == np.int32 else np.zeros(len(total), np.int32)
         for start in range(span, min(rows, span + _SPAN_ROWS), step):
             stop = min(start + step, rows, span + _SPAN_ROWS)
             for line, column in enumerate(columns):
                 block[line, : stop - start] = codes[column][start:stop]
-            count_block(block, stop - start, sizes, heads, head_starts, lasts, last_starts, offsets, out)
+            count_block(block, stop - start, sizes, heads, head_starts, lasts, last_starts, offsets, out, code)
         if out is not total:
             total += out
     return {
@@ -244,9 +244,11 @@ def compile_count_block() -> Callable[..., None]:
     import numba
 
     signature = (
-        "void(uint32[:,::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int32[::1])"
+        "void(uint32[:,::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
+        "int32[::1], uint32[::1])"
     )
-    return cast(Callable[..., None], numba.njit([signature], cache=True, nogil=True)(_count_block))
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+    return cast(Callable[..., None], numba.njit([signature], **options)(_count_block))
 
 
 def _count_block(
@@ -259,6 +261,7 @@ def _count_block(
     last_starts: NDArray[np.int64],
     offsets: NDArray[np.int64],
     out: NDArray[np.int32],
+    code: NDArray[np.uint32],
 ) -> None:
     """Add one block of rows to the tables of many cliques.
 
@@ -279,10 +282,11 @@ def _count_block(
         last_starts: where each head's cliques begin in `lasts`; one more entry than heads.
         offsets: where each clique's table begins in `out`.
         out: all tables, one after another; added to.
+        code: room for the heads' flat indices, at least `rows` long (making arrays is slow to compile).
     """
-    code = np.empty(rows, np.uint32)
     for h in range(head_starts.size - 1):
-        code[:] = np.uint32(0)
+        for i in range(rows):
+            code[i] = np.uint32(0)
         for j in range(head_starts[h], head_starts[h + 1]):
             column, size = block[heads[j]], np.uint32(sizes[heads[j]])
             for i in range(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 import understudy as us
 
-from .house import find_circles, package_arrows, read_package
+from .house import find_circles, module_arrows, package_arrows, read_package
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "understudy"
@@ -219,9 +220,11 @@ def test_every_file_has_a_docstring(path):
 # -- imports --
 
 
-def test_no_packages_import_each_other_in_a_circle_not_even_inside_functions():
+def test_no_packages_or_modules_import_each_other_in_a_circle_not_even_inside_functions():
     assert find_circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
-    assert find_circles(package_arrows(read_package())) == []
+    modules = read_package()
+    assert find_circles(package_arrows(modules)) == []
+    assert find_circles(module_arrows(modules)) == []
 
 
 def test_circles_are_looked_for_in_the_imports_that_run(tmp_path):
@@ -292,6 +295,20 @@ def test_a_release_is_opened_with_a_fraction_of_the_code(mechanism, tmp_path):
         assert loaded.isdisjoint({*unneeded, "sqlalchemy", "rich", "duckdb"})
         private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
         assert loaded.isdisjoint(f"understudy.{name}" for name in private)
+
+
+def test_benchmarks_and_examples_import_what_exists():
+    """They take minutes to run, so most are not run here: a name that moved would be noticed late."""
+    found = 0
+    for path in [*sorted((ROOT / "benchmarks").glob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "understudy":
+                module = importlib.import_module(node.module or "")
+                for alias in node.names:
+                    found += 1
+                    known = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    assert known, f"{path.name}: {node.module}.{alias.name}"
+    assert found > 50
 
 
 # -- pages that cannot be wrong --
@@ -379,7 +396,7 @@ def test_json_and_yaml_are_read_with_limits(path):
 
 @pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "files.py"], ids=names)
 def test_files_that_appear_complete_are_written_in_one_place(path):
-    """A draft beside a file, given its name in the end: its own name must be one that no link can have."""
+    """A draft in the same folder is renamed in the end: its own name must be one that no link can have."""
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"getpid\(\)[^\n]*tmp|with_(name|suffix)\([^\n]*tmp|os\.(replace|rename)\(", text), (
         "use `files.write_atomically`"
@@ -391,3 +408,26 @@ def test_a_decision_page_has_the_four_headings_and_fits_on_a_page(page: Path) ->
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Decision", "Why", "Rejected", "Consequences"]
     assert len(text.splitlines()) <= 80
+
+
+def test_the_glossary_has_at_most_forty_words_and_all_are_used():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([a-z ]+) \|", page.split("\n## Glossary\n")[1].split("\n## ")[0], re.MULTILINE)[1:]
+    assert words == sorted(words)
+    assert 30 <= len(words) <= 40
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    for word in words:
+        assert len(re.findall(rf"\b{word}", text, re.IGNORECASE)) > 5, word
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=names)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)`", page.read_text(encoding="utf-8")):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_architecture_page_describes_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n## Packages\n")[1]
+    for folder in SOURCE.iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in page, folder.name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -106,3 +108,23 @@ def test_no_variable_of_the_environment_is_read_by_the_generator():
 
     for module in (understudy.gate.noise, understudy.gate.randomness):
         assert "environ" not in Path(module.__file__ or "").read_text(encoding="utf-8")
+
+
+def is_marked(nodes: list[ast.expr]) -> bool:
+    return any(ast.unparse(node) == "pytest.mark.law" for node in nodes)
+
+
+def test_every_test_of_the_law_states_a_small_probability_of_failing_by_chance():
+    found = 0
+    for path in sorted(Path(__file__).parents[1].rglob("test_*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        whole = is_marked([node.value for node in module.body if isinstance(node, ast.Assign)])
+        tests = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+        for test in tests if whole else [test for test in tests if is_marked(test.decorator_list)]:
+            found += 1
+            words = f"{ast.get_docstring(module)} {ast.get_docstring(test)}"
+            stated = [float(number) for number in re.findall(r"\b\d+e-\d+", words)]
+            stated += [2.0 ** -int(power) for power in re.findall(r"\b2\^-(\d+)", words)]
+            assert "probability" in words, f"{path.name}: {test.name}"
+            assert min(stated, default=1.0) <= 1e-9, f"{path.name}: {test.name}"
+    assert found > 20

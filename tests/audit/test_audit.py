@@ -14,6 +14,7 @@ from scipy.stats import binom, multinomial
 
 from understudy.testing.audit import check_claim, epsilon_at_least, p_value_bound
 from understudy.testing.trials import (
+    cells_trial,
     dependence_trial,
     dependent_selection_trial,
     distances_trial,
@@ -34,6 +35,8 @@ STAGES = {
     "select-pure": partial(selection_trial, pure=True),
     "select-zcdp": partial(selection_trial, pure=False),
     "select-dependent": dependent_selection_trial,
+    "select-cells": partial(cells_trial, pure=False),
+    "select-cells-pure": partial(cells_trial, pure=True),
     "dependence": dependence_trial,
     "distances": partial(distances_trial, pure=False),
     "distances-pure": partial(distances_trial, pure=True),

@@ -26,6 +26,7 @@ from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
 from understudy.testing.trials import (
+    cells_trial,
     dependence_trial,
     distances_trial,
     gaussian_trial,
@@ -136,8 +137,30 @@ def selection_with_half_the_sensitivity(patch):
     patch.setattr(Neighbours, "score", lambda neighbours, weight: original(neighbours, weight) / 2)
 
 
+def cells_without_their_half(patch):
+    original = gate.exponential_mechanism_many
+    patch.setattr(gate, "exponential_mechanism_many", lambda scores, rate, *rest: original(scores, 2 * rate, *rest))
+
+
+def all_selections_of_cells_for_the_price_of_one(patch):
+    """Each of two selections has the epsilon of both, and is entered with its part."""
+    original = gate.exponential_charge
+
+    def charge(candidates, sensitivity, *, share, pure):
+        paid = original(candidates, sensitivity, share=share, pure=pure)
+        if candidates:
+            return paid
+        return replace(paid, scale=original(candidates, sensitivity, share=2 * share, pure=pure).scale)
+
+    patch.setattr(gate, "exponential_charge", charge)
+
+
+def cells_of_half_their_sensitivity(patch):
+    patch.setattr(Neighbours, "cell", property(lambda near: Fraction(near.max_rows, 2)))
+
+
 def one_row_per_unit_assumed(patch):
-    for name in ("marginal_l2_squared", "marginal_l1"):
+    for name in ("marginal_l2_squared", "marginal_l1", "cell"):
         original = getattr(Neighbours, name).fget
         patch.setattr(Neighbours, name, property(lambda n, f=original: f(replace(n, max_rows=1))))
 
@@ -155,15 +178,15 @@ def replacing_planned_as_adding(patch):
 
 def spread_forgotten(patch):
     """The sigmas are calibrated for their weights, and then all get the common one."""
-    spread, calibrate = plans.spread, plans.planned_sigma
+    divide, calibrate = plans.divide_sigma, plans.planned_sigma
 
     def calibrated(*args, **kwargs):
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(plans, "spread", spread)
+            inner.setattr(plans, "divide_sigma", divide)
             return calibrate(*args, **kwargs)
 
     patch.setattr(plans, "planned_sigma", calibrated)
-    patch.setattr(plans, "spread", lambda sigma, weights: [sigma] * len(weights))
+    patch.setattr(plans, "divide_sigma", lambda sigma, weights: [sigma] * len(weights))
 
 
 def indif_taken_as_a_count(patch):
@@ -299,8 +322,11 @@ def spied(*, max_rows=1, rows_public=None, pure=False):
             weights={PAIRS[0]: 0.5, PAIRS[1]: 2.0},
             offsets={PAIRS[0]: 1.25, PAIRS[1]: 0.1},
         )
-        table.dependence(PAIRS, rho=third / 2)
-        table.distances(PAIRS, against=against, rho=third / 2)
+        table.dependence(PAIRS, rho=third / 4)
+        table.distances(PAIRS, against=against, rho=third / 4)
+        (first, second) = table.select_cells(PAIRS, against=against, count=2, rho=third / 4)
+        table.measure([first.clique], rho=third / 8, queries={first.clique: first.query(table.domain)})
+        table.select_cells(PAIRS, against=against, count=1, rho=third / 8, used=[first, second])
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
 
 
@@ -332,7 +358,7 @@ def paid_before_rows_are_read():
 
 def an_answer_is_on_record_before_anybody_sees_it():
     """The ledger goes away at the moment of recording; whoever asked must have nothing in hand."""
-    for number in range(4):
+    for number in range(5):
         ledger = us.Ledger()
         budget = Budget.of(rho=1.0)
         handle = ledger.reserve("people", budget, unit="one row", spec={})
@@ -403,6 +429,7 @@ def _asks(table, rho):
         lambda: table.select(PAIRS, against=against, rho=rho),
         lambda: table.dependence(PAIRS, rho=rho),
         lambda: table.distances(PAIRS, against=against, rho=rho),
+        lambda: table.select_cells(PAIRS, against=against, count=2, rho=rho),
     )
 
 
@@ -444,6 +471,13 @@ KILLS = [
     pytest.param(selection_without_its_half, lambda: audited(selection_trial(pure=False)), marks=pytest.mark.slow),
     (selection_with_half_the_sensitivity, lambda: spied()),
     (selection_with_half_the_sensitivity, lambda: spied(pure=True)),
+    (cells_without_their_half, lambda: audited(cells_trial(pure=True))),
+    pytest.param(cells_without_their_half, lambda: audited(cells_trial(pure=False)), marks=pytest.mark.slow),
+    (all_selections_of_cells_for_the_price_of_one, lambda: spied()),
+    (all_selections_of_cells_for_the_price_of_one, lambda: spied(pure=True)),
+    (cells_of_half_their_sensitivity, lambda: spied()),
+    (cells_of_half_their_sensitivity, lambda: audited(cells_trial(pure=True))),
+    (one_row_per_unit_assumed, lambda: audited(cells_trial(pure=True))),
     (one_row_per_unit_assumed, lambda: audited(gaussian_trial(), runs=1200)),
     pytest.param(one_row_per_unit_assumed, lambda: audited(laplace_trial()), marks=pytest.mark.slow),
     (one_row_per_unit_assumed, lambda: spied(max_rows=3)),

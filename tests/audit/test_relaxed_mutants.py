@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from fractions import Fraction
+from functools import partial, partialmethod
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from understudy.gate import PrivateTable
 from understudy.mechanism import gem, rap
 from understudy.mechanism.gem import GEM
 from understudy.mechanism.rap import RAP
+from understudy.model.network import CellTraining
+from understudy.model.relaxed import CellProjection
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
@@ -73,3 +76,67 @@ def test_mutant_is_killed(mutant, check, mechanism, monkeypatch):
 def test_the_spy_agrees_with_the_receipt():
     spied(RAP(**QUICK))
     check_spending(RAP(**QUICK))
+
+
+# -- single cells, as published --
+
+PUBLISHED = [RAP.as_published(rounds=2, batch=2), GEM.as_published(rounds=2)]
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    """Training asks the gate nothing, and takes most of the time."""
+    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 50)
+    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 2)
+    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
+
+
+def exact_cells_learned(patch):
+    count = exact_counts(patch)
+
+    def learned_from_exact(training, original, cells, total):
+        original(training, [replace(one, values=one.query @ count(one.clique)) for one in cells], total)
+
+    for kind in (CellProjection, CellTraining):
+        patch.setattr(kind, "learn", partialmethod(learned_from_exact, kind.learn))
+
+
+def every_cell_with_twice_its_budget(patch):
+    original = PrivateTable.select_cells
+    patch.setattr(PrivateTable, "select_cells", lambda table, *a, rho, **k: original(table, *a, rho=2 * rho, **k))
+
+
+def cells_of_half_their_sensitivity(patch):
+    patch.setattr(Neighbours, "cell", property(lambda near: Fraction(near.max_rows, 2)))
+
+
+def cells_spied(mechanism):
+    rows = np.random.default_rng(0).integers(2, size=(300, 3)).tolist()
+    for public in (None, 300):
+        with Spy() as spy:
+            table = PrivateTable(CodedSource(SIZES, rows, max_rows=2, rows_public=public), Budget.of(rho=1.0))
+            mechanism.fit(table, rho=1.0)
+        assert {one.what for one in spy.seen} == {"measure", "cells"}
+        check_spent(spy, Receipt(Budget.of(rho=1.0), table.account.charges, table.neighbours))
+
+
+@pytest.mark.usefixtures("short_training")
+@pytest.mark.parametrize("mechanism", PUBLISHED, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("mutant", "check"),
+    [
+        (exact_cells_learned, check_twin),
+        (every_cell_with_twice_its_budget, check_share),
+        (cells_of_half_their_sensitivity, cells_spied),
+    ],
+)
+def test_mutant_of_cells_is_killed(mutant, check, mechanism, monkeypatch):
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        check(mechanism)
+
+
+@pytest.mark.usefixtures("short_training")
+@pytest.mark.parametrize("mechanism", PUBLISHED, ids=lambda one: one.name)
+def test_the_spy_agrees_with_the_receipt_of_cells(mechanism):
+    cells_spied(mechanism)

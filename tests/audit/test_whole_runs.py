@@ -108,10 +108,19 @@ def test_it_is_consistent_with_its_claim(name):
     assert found.inspection.random == ()
 
 
-PUBLISHED = {"privmrf": {}}
+PUBLISHED = {"gem": {"rounds": 1}, "privmrf": {}, "rap": {"rounds": 1, "batch": 2}}
 """Paper modes that ask other questions than the defaults, with settings that make their runs short."""
 
 
+@pytest.fixture
+def short_training(monkeypatch):
+    """Training asks the gate nothing, and takes most of the time."""
+    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 50)
+    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 2)
+    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
+
+
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_paper_mode_is_consistent_with_its_claim(name):
     found = audited(name, pairs=40, error=1e-6, repeated=2, settings=published(name))
@@ -119,12 +128,13 @@ def test_paper_mode_is_consistent_with_its_claim(name):
     assert found.inspection.random == ()
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", ["privmrf"])  # a few cells tell the tables apart too seldom to count wins
 def test_halved_noise_is_found_in_paper_mode(name, monkeypatch):
     noise_halved(monkeypatch)
     assert audited(name, settings=published(name)).verdict != "consistent"
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_wrong_sensitivity_is_found_in_one_run_of_paper_mode(name, monkeypatch):
     assert unpaid(name, published(name)) == 0

@@ -87,7 +87,7 @@ FAILURES = {
     "values": (MemorySource, "values"),
     "search": (probe.Search, "learn"),
     "record": (Ledger, "record"),
-    "schema": (Ledger, "complete"),
+    "schema": (Ledger, "record_schema"),
 }
 
 
@@ -151,7 +151,7 @@ def test_a_value_of_few_rows_is_in_no_output(tmp_path):
     [
         (reopening, "open_source"), (MemorySource, "counts"), (MemorySource, "values"), (discover.Words, "texts"),
         (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_new_answer"), (gate, "threshold_charge"),
-        (Ledger, "record"), (Ledger, "complete"), (record, "_encode"), (Schema, "encode"),
+        (Ledger, "record"), (Ledger, "record_schema"), (record, "_encode"), (Schema, "encode"),
     ],
     ids=lambda target: target[1],
 )  # fmt: skip
@@ -240,7 +240,7 @@ def test_a_run_killed_after_discovery_is_finished_with_the_discovered_schema(kil
     assert Ledger().total("t").runs == 1
 
 
-@pytest.mark.parametrize(("method", "times"), [("record", 1), ("record", 2), ("complete", 1)])
+@pytest.mark.parametrize(("method", "times"), [("record", 1), ("record", 2), ("record_schema", 1)])
 def test_a_run_killed_during_discovery_continues_it_and_pays_once(killed, tmp_path, method, times):
     run = killed(method, times)
     held = recorded(run)

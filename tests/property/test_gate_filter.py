@@ -28,7 +28,9 @@ budgets = st.one_of(
     st.floats(min_value=1e-3, max_value=1e3).map(lambda epsilon: Budget.of(epsilon=epsilon, delta=1e-9)),
     st.just(Budget.of(epsilon=1e300, delta=0)),
 )
-calls = st.lists(st.tuples(st.sampled_from(["measure", "select", "dependence", "distances"]), amounts), max_size=8)
+calls = st.lists(
+    st.tuples(st.sampled_from(["measure", "select", "cells", "dependence", "distances"]), amounts), max_size=8
+)
 weights = st.lists(st.floats(min_value=1e-3, max_value=1e3), min_size=5, max_size=5)
 
 
@@ -39,6 +41,8 @@ def ask(table, what, rho, given_weights):
     elif what == "select":
         against = {clique: np.zeros(table.domain.cells(clique)) for clique in CLIQUES}
         table.select(CLIQUES, against=against, rho=rho, weights=weight)
+    elif what == "cells":
+        table.select_cells(CLIQUES, against={c: np.zeros(table.domain.cells(c)) for c in CLIQUES}, count=3, rho=rho)
     elif what == "distances":
         table.distances(CLIQUES, against={c: np.zeros(table.domain.cells(c)) for c in CLIQUES}, rho=rho)
     else:
@@ -66,7 +70,7 @@ def test_the_sum_of_charges_never_passes_the_budget(budget, sequence, given_weig
         assert exact_sum(table) <= budget.capacity
 
 
-@given(budgets, st.integers(1, 60), st.sampled_from(["measure", "select", "dependence", "distances"]))
+@given(budgets, st.integers(1, 60), st.sampled_from(["measure", "select", "cells", "dependence", "distances"]))
 @example(Budget.of(rho=1.0), 3, "measure")
 @example(Budget.of(epsilon=1.0, delta=1e-9), 7, "select")
 def test_a_budget_in_equal_parts_is_never_refused_its_last(budget, parts, what):
@@ -92,7 +96,7 @@ def test_shares_that_sum_to_the_budget_in_floats_are_all_granted(budget, shares)
 
 @given(
     budgets,
-    st.sampled_from(["measure", "select", "dependence", "distances"]),
+    st.sampled_from(["measure", "select", "cells", "dependence", "distances"]),
     st.floats(min_value=1.0001, max_value=1e6),
 )
 def test_too_much_is_refused_before_the_source_is_read(budget, what, factor):

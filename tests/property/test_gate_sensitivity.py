@@ -77,6 +77,35 @@ def test_the_sensitivity_of_queries_is_reached():
     assert np.abs(replaced).sum() == Neighbours(replace_one=True).query_l1(query.column_sum)
 
 
+@given(neighbours(), st.integers(0, 2**31))
+def test_cells_and_single_queries_move_by_their_sensitivity_at_most(pair, seed):
+    k, replace_one, first, second = pair
+    relation, rng = Neighbours("unit", k, replace_one), np.random.default_rng(seed)
+    mine, theirs = counts(first), counts(second)
+    for clique in CLIQUES:
+        change = mine[clique] - theirs[clique]
+        assert int(np.abs(change).max()) <= relation.cell
+        fixed = rng.integers(-5, 9, len(change))
+        assert int(np.abs(np.abs(mine[clique] - fixed) - np.abs(theirs[clique] - fixed)).max()) <= relation.cell
+        entries = rng.integers(0, 4, len(change))
+        moved, most = abs(int(entries @ change)), int(entries.max())
+        assert moved <= relation.query_l1(most, negative=False, single=True)
+        assert moved**2 <= relation.query_l2_squared(most**2, negative=False, single=True)
+
+
+def test_the_sensitivity_of_a_cell_is_reached_and_no_more_over_all_small_tables():
+    """All pairs of a unit's rows, at most two in three cells: a cell moves by two, added or replaced."""
+    units = [np.bincount(one, minlength=3) for k in range(3) for one in combinations_with_replacement(range(3), k)]
+    units = [np.asarray(unit, np.int64) for unit in units]
+    added = max(int(np.abs(unit).max()) for unit in units)
+    replaced = max(int(np.abs(one - other).max()) for one in units for other in units)
+    assert added == Neighbours("unit", 2).cell == 2
+    assert replaced == Neighbours("unit", 2, replace_one=True).cell == 2
+    entries = np.array([3, 1, 0])
+    moved = max(abs(int(entries @ (one - other))) for one in units for other in units)
+    assert moved == Neighbours("unit", 2, replace_one=True).query_l1(3, negative=False, single=True) == 6
+
+
 @given(neighbours())
 def test_indif_moves_by_its_sensitivity_at_most(pair):
     k, replace_one, first, second = pair

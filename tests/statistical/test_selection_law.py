@@ -15,7 +15,7 @@ import pytest
 
 from understudy.gate.noise import below_exp_neg
 from understudy.gate.randomness import stream
-from understudy.gate.selection import exponential_mechanism, invert
+from understudy.gate.selection import exponential_mechanism, exponential_mechanism_many, invert
 from understudy.testing.audit import p_value_bound
 
 pytestmark = pytest.mark.law
@@ -55,6 +55,40 @@ def test_undecided_choices_follow_the_law(width: int) -> None:
     scores, rate = CASES[1]
     gaps = [max(scores) - score for score in scores]
     judge([invert(gaps, rate, stream(), width) for _ in range(DRAWS)], scores, rate)
+
+
+SMALL = [case for case in CASES if max(map(abs, case[0])) < 1 << 62]
+
+
+@pytest.mark.parametrize("places", [44, 3])
+@pytest.mark.parametrize(("scores", "rate"), SMALL)
+def test_the_first_of_many_selections(scores: list[int], rate: Fraction, places: int) -> None:
+    """With bounds of so few places, most trials are decided by more bits, and many fail."""
+    given = np.array(scores, np.int64)
+    judge([exponential_mechanism_many(given, rate, 1, places=places)[0] for _ in range(DRAWS)], scores, rate)
+
+
+@pytest.mark.parametrize("places", [44, 3])
+def test_selections_without_replacement(places: int) -> None:
+    """Pairs in their order, of candidates of which one is dropped and one far ahead: p_i p_j / (1 - p_i)."""
+    scores, rate, dropped = np.array([5, 3, 99, 4, 60]), Fraction(1, 2), [2]
+    drawn = [tuple(exponential_mechanism_many(scores, rate, 2, dropped, places=places)) for _ in range(DRAWS)]
+    law, doubled = (pairs_law({i: int(scores[i]) for i in (0, 1, 3, 4)}, one) for one in (0.5, 1.0))
+    assert set(drawn) <= set(law)
+    counts = [drawn.count(pair) for pair in law]
+    assert p_value_bound(counts, list(law.values())) > ALPHA, "the law is wrong"
+    assert p_value_bound(counts, list(doubled.values())) < ALPHA, "the test cannot tell a rate wrong by two"
+
+
+def pairs_law(scores: dict[int, int], rate: float) -> dict[tuple[int, int], float]:
+    weights = {i: math.exp(rate * (score - 60)) for i, score in scores.items()}
+    whole = sum(weights.values())
+    return {
+        (i, j): weights[i] / whole * weights[j] / sum(weights[k] for k in weights if k != i)
+        for i in weights
+        for j in weights
+        if i != j
+    }
 
 
 @pytest.mark.parametrize("x", [Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(7, 2)])

@@ -26,8 +26,10 @@ from understudy.studio import jobs
 from understudy.studio.app import Studio, close_studio, make_app
 from understudy.studio.guard import Session, Sessions
 from understudy.studio.jobs import Jobs, Limits
+from understudy.studio.pages import PAGES
 from understudy.studio.planner import Planner
 from understudy.studio.project import Project, Projects
+from understudy.studio.results import RESULTS
 from understudy.studio.server import HeaderTimeout, make_server
 from understudy.studio.uploads import UploadLimits
 
@@ -80,7 +82,7 @@ class Browser(TestClient):
 
     def __init__(self, studio: Studio, session: Session | None, host: str = HOST) -> None:
         scheme = "http" if studio.local else "https"
-        app = make_app(studio, frozenset({host}))
+        app = make_app(studio, frozenset({host}), (*PAGES, *RESULTS))
         super().__init__(app, base_url=f"{scheme}://{host}", follow_redirects=False, raise_server_exceptions=True)
         self.studio, self.session = studio, session
         if session is not None:
@@ -206,10 +208,10 @@ class Running:
     studio: Studio
     port: int
     launch: str
+    address: str = ""
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def __post_init__(self) -> None:
+        self.address = self.address or f"http://127.0.0.1:{self.port}"
 
 
 @pytest.fixture
@@ -221,7 +223,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         studio = make_studio(tmp_path / "served", launch="launch-secret", **options)
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        app = make_app(studio, frozenset({f"127.0.0.1:{port}", f"localhost:{port}"}))
+        app = make_app(studio, frozenset({f"127.0.0.1:{port}", f"localhost:{port}"}), (*PAGES, *RESULTS))
         server = make_server(app, protocol)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

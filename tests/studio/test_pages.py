@@ -517,6 +517,22 @@ def test_another_release_of_the_same_table_begins_with_its_columns(released):
     assert new.version != released.project.version or not new.release.exists()
 
 
+def test_the_ledger_is_read_again_after_an_entry_of_another_process(custodian, studio, people):
+    """Pages keep what they read; a run on the command line and an answer to it are seen at once."""
+    project = choose_budget(studio, accept_now(custodian, draft_now(studio, people)))
+    project.write_run()
+    base = f"/p/{project.id}"
+    assert "nobody has limited it" in custodian.get(f"{base}/budget").text
+    assert "Nothing was spent yet" in custodian.get("/ledger").text
+    Ledger().grant(Grant("people", epsilon=3.0))
+    assert "of epsilon 3 is used" in custodian.get(f"{base}/budget").text
+    assert "epsilon 3 at delta" in custodian.get("/ledger").text
+    assert "cannot change any more" not in custodian.get(f"{base}/columns").text
+    run(project.run_file, project.output)
+    assert "cannot change any more" in custodian.get(f"{base}/columns").text
+    assert "finished" in custodian.get("/ledger").text
+
+
 def test_grants_and_tokens_of_the_ledger_page(custodian):
     assert custodian.send_form("/ledger/grant", dataset="people", epsilon="4", per="year").status_code == 303
     page = custodian.get("/ledger").text

@@ -67,7 +67,7 @@ class LossDistribution:
         offset = self._log_scale = 0.0
         for sigma, m in groups.items():
             shift = 1 / (2 * sigma * sigma) if lattice else 0.0
-            masses, log_scale = self._one(sigma, shift, size)
+            masses, log_scale = self._measurement_loss(sigma, shift, size)
             spectrum *= np.fft.rfft(masses) ** m
             offset, self._log_scale = offset + m * shift, self._log_scale + m * log_scale
         start = math.floor((low - offset) / self._step)
@@ -77,7 +77,7 @@ class LossDistribution:
         self._slack = 16 * _EPS * (largest + float(np.abs(self._losses).max()))
         self._masses = np.maximum(masses, 0.0) + 8 * _EPS * math.log2(size) * (count + 1)
 
-    def _one(self, sigma: float, shift: float, size: int) -> tuple[NDArray[np.float64], float]:
+    def _measurement_loss(self, sigma: float, shift: float, size: int) -> tuple[NDArray[np.float64], float]:
         """Tilted probabilities of one measurement's loss on the circular grid, and the logarithm of their scale."""
         reach = self._reach(sigma)
         x = np.arange(-math.ceil(self._tilt) - reach, reach + 1, dtype=np.float64)

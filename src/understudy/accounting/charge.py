@@ -20,7 +20,7 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 
 What = Literal[
-    "measure", "select", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
+    "measure", "select", "cells", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
 ]
 DISCOVERIES: tuple[What, ...] = ("type", "bounds", "bins", "values")
 """The charges that discovery makes, before the mechanism begins."""
@@ -35,7 +35,7 @@ class Charge:
 
     Attributes:
         what: the kind of question.
-        about: its cliques; empty for a selection and for distances.
+        about: its cliques; empty for selections and for distances.
         noise: the distribution of the noise.
         sensitivity: the sensitivity in the norm that the noise needs, as a float, for reading.
         scale: sigma (Gaussian), scale (Laplace) or epsilon (exponential mechanism).
@@ -43,7 +43,7 @@ class Charge:
         epsilon: the exact cost in pure DP; None if the noise does not give pure DP.
         delta: the exact cost in delta; 0 unless values are discovered.
         threshold: for values, the smallest noisy count with which a value is published.
-        candidates: for a selection and for distances, the number of candidates and the SHA-256 of their list. (A
+        candidates: for selections and for distances, the number of candidates and the SHA-256 of their list. (A
             spanning tree of 300 columns selects 299 times among up to 44,850 pairs; their names would be most of the
             release.)
         query: the SHA-256 of the query matrix, or of the critic and the clip; None if cells were counted.
@@ -121,7 +121,7 @@ def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, s
     return Charge("select", (), "exponential", float(sensitivity), epsilon, exact**2 / 8, exact, candidates=listed)
 
 
-def list_candidates(candidates: Sequence[Clique]) -> tuple[int, str]:
+def list_candidates(candidates: Sequence[Any]) -> tuple[int, str]:
     """Return the number of candidates and the SHA-256 of their list, which a charge holds in place of their names."""
     return len(candidates), hashlib.sha256(json.dumps(candidates).encode()).hexdigest()
 

@@ -35,7 +35,7 @@ def rho_of(epsilon: Number, delta: Number) -> float:
         SettingError: unless epsilon > 0 and 0 <= delta < 1.
     """
     target = _log(_delta(delta))
-    bound = _down(_positive("epsilon", epsilon))
+    bound = _round_down(_positive("epsilon", epsilon))
     if target == -math.inf:
         return 0.0
     if math.isinf(bound):
@@ -76,7 +76,7 @@ def delta_of(rho: Number, epsilon: Number) -> float:
         SettingError: unless rho >= 0 and epsilon >= 0.
     """
     number = _rho(rho)
-    bound = 0.0 if epsilon == 0 else _down(_positive("epsilon", epsilon))
+    bound = 0.0 if epsilon == 0 else _round_down(_positive("epsilon", epsilon))
     if number == 0:
         return 0.0
     if math.isinf(number) or math.isinf(bound):
@@ -136,12 +136,12 @@ def _delta(value: Number) -> Fraction:
     return Fraction(value)
 
 
-def _down(value: Number) -> float:
+def _round_down(value: Number) -> float:
     number = float(value)
     return number if number <= value else math.nextafter(number, 0.0)
 
 
 def _log(delta: Fraction) -> float:
     """Return a lower bound of log(delta); minus infinity for zero and for what a float cannot hold."""
-    number = _down(delta)
+    number = _round_down(delta)
     return math.log(number) * (1 + _ROUNDING) if number > 0 else -math.inf

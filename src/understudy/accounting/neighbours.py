@@ -12,6 +12,8 @@ column, at most k of which the source keeps):
 | one marginal, L1 | k | 2 k |
 | whole-number queries on a marginal, L2 | k c | sqrt(2) k c; 2 k c with negative entries |
 | whole-number queries on a marginal, L1 | k a | 2 k a |
+| one cell of a marginal, and its distance from a fixed number | k | k |
+| a single query without negative entries, L1 and L2 | k c | k c |
 | weighted L1-distance score | k max w | 2 k max w |
 | InDif score of one table | 4 k | 8 k |
 
@@ -26,6 +28,11 @@ a the largest L1 norm. The answers of k rows are a sum x of k columns, of norm a
 and subtracts y, so that L1 moves by at most 2 k a, and ||x - y||^2 = ||x||^2 + ||y||^2 - 2 x.y: at most 2 k^2 c^2 where
 no entry is negative, because x.y >= 0 then, and at most 4 k^2 c^2 in any case. A column of a Kronecker product is the
 Kronecker product of columns, whose norm is the product of theirs. Squares and sums of whole numbers are exact.
+
+*One number.* A unit has between 0 and k rows in a given cell, so it adds a number between 0 and k to the count.
+Adding or removing the unit changes the count by at most k; replacing its rows exchanges one number between 0 and k for
+another, which differ by at most k. A single query without negative entries, the largest of which is c, gets a number
+between 0 and k c from each unit, and the same holds. The distance |count - fixed number| moves by at most as much.
 
 *InDif.* D_ij = M_ij - R_i C_j / n for a table of n rows with sums R_i and C_j; InDif is the sum of |D_ij|. One more row
 in cell (a, b) moves D_ij by R_i C_j / (n (n + 1)) where i != a and j != b, by -(n - R_a) C_j / (n (n + 1)) in the rest
@@ -72,18 +79,26 @@ class Neighbours:
         """The L1 sensitivity of one marginal."""
         return self.max_rows * (2 if self.replace_one else 1)
 
-    def query_l2_squared(self, column_squared: int, *, negative: bool) -> int:
+    @property
+    def cell(self) -> int:
+        """The sensitivity of one cell's count, and of its distance from a fixed number."""
+        return self.max_rows
+
+    def query_l2_squared(self, column_squared: int, *, negative: bool, single: bool = False) -> int:
         """Return the square of the L2 sensitivity of whole-number queries on a marginal.
 
         Args:
             column_squared: the largest sum of squares of a column of the query matrix.
             negative: whether the matrix has negative entries.
+            single: whether the matrix has a single row.
         """
+        if single and not negative:
+            return self.cell**2 * column_squared
         return self.max_rows**2 * column_squared * ((4 if negative else 2) if self.replace_one else 1)
 
-    def query_l1(self, column_sum: int) -> int:
-        """Return the L1 sensitivity of queries whose largest absolute column sum is `column_sum`."""
-        return self.marginal_l1 * column_sum
+    def query_l1(self, column_sum: int, *, negative: bool = True, single: bool = False) -> int:
+        """Return the L1 sensitivity of queries with this largest absolute column sum; see `query_l2_squared`."""
+        return (self.cell if single and not negative else self.marginal_l1) * column_sum
 
     def score(self, max_weight: Fraction) -> Fraction:
         """Return the sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""

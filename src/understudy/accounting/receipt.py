@@ -106,7 +106,7 @@ class Receipt:
             f"Who is protected: {self.neighbours.describe()}.",
             *([f"Mechanism: {self.mechanism}."] if self.mechanism else []),
             f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
-            f"Spent: {self._spent()}, in {len(self.charges)} charges.",
+            f"Spent: {self._format_spent()}, in {len(self.charges)} charges.",
             *self._for_quality(),
             *(f"Facts that are {origin}: {_names(self.facts, origin)}." for origin in facts),
             *self._list_discoveries(),
@@ -140,7 +140,7 @@ class Receipt:
         delta = format_up(float_above(sum((charge.delta for charge in charges), Fraction(0))))
         return f"{price} and delta {delta} (values of at least {charges[0].threshold} rows, noise included)"
 
-    def _spent(self) -> str:
+    def _format_spent(self) -> str:
         spent, most = self.budget.cost(self.charges), self.budget.capacity
         return f"{format_up(float_above(spent))} of {format_up(float_above(most))} in {self._currency}"
 

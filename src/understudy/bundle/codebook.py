@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.bundle.rows import MARK, guard_cell
+from understudy.files import file_digest
 from understudy.release import Release
 from understudy.report.page import load_template
 from understudy.report.public import CAUTION, count_by_model, measured_tables, spread_on_axis
@@ -150,7 +150,7 @@ def _describe_made(column: Column) -> DescribedColumn:
 
 def _list_groups(release: Release, column: Coded) -> list[list[int]]:
     if column.name in release.recoding.columns:
-        return [[int(code) for code in group] for group in release.recoding.merged(column.name)]
+        return [[int(code) for code in group] for group in release.recoding.merged_codes(column.name)]
     return [[code] for code in range(column.size)]
 
 
@@ -229,7 +229,7 @@ def _describe_resource(release: Release, path: Path, rows: int, *, mark: bool) -
         "format": path.suffix[1:],
         "mediatype": _MEDIA[path.suffix],
         "bytes": path.stat().st_size,
-        "hash": f"sha256:{_digest(path)}",
+        "hash": f"sha256:{file_digest(path)}",
     }
     if path.suffix != ".csv":
         return facts
@@ -283,11 +283,6 @@ def _list_other(ours: dict[str, Any], field: dict[str, Any]) -> list[str]:
     name = guard_cell(ours.get("other", "other"))
     wanted = field.get("type") == "string" and ours.get("on_unknown", "other") == "other" and name not in values
     return [name] if wanted else []
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _slug(title: str) -> str:

@@ -91,8 +91,8 @@ def make_bundle(
         OutputError: if the folder is not empty or cannot be written; nothing is left behind then.
         InputError: if something has to be installed first.
     """
-    wanted = _Options(_check_formats(formats, replicates), rows, _choose_seed(seed), mark, replicates, progress)
-    _check_folder(folder)
+    wanted = _Options(_check_formats(formats, replicates), rows, choose_seed(seed), mark, replicates, progress)
+    check_folder(folder)
     draft = draft_path(folder)
     try:
         draft.mkdir()
@@ -223,14 +223,14 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _choose_seed(seed: int | None) -> int:
+def choose_seed(seed: int | None) -> int:
     """Return the given seed, or a random one; the README states it, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
     return secrets.randbelow(1 << 32) if seed is None else seed
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Make sure that a bundle can go there, and that nothing is there yet.
 
     Raises:

@@ -147,7 +147,7 @@ def guard_table(table: Any) -> tuple[Any, dict[str, list[str]]]:
 
 _LONGEST = {".dta": 32, ".sav": 64}
 _LABEL = {".dta": 80, ".sav": 250}
-_SPSS_MISSING = 3  # SPSS marks at most so many codes of a column as missing
+_SPSS_MISSING = 3  # the largest number of codes of a column that SPSS marks as missing
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 

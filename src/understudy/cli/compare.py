@@ -57,8 +57,10 @@ def compare(
     epsilon_total: Annotated[
         float | None, typer.Option(help="Otherwise: the most that the whole grid may cost; it is charged.")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop a run that takes longer, and go on.")] = None,
-    memory: Annotated[float | None, typer.Option(metavar="MIB", help="Stop a run that needs more, and go on.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop a run that takes longer, and continue.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(metavar="MIB", help="Stop a run that needs more, and continue.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
     seed: Annotated[int | None, typer.Option(help="For synthetic rows and metrics, never for noise.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name in the ledger; by default the file's name.")] = None,

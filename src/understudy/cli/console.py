@@ -282,15 +282,15 @@ def _name_values(command: Any) -> None:
             one.metavar = _VALUES_OF.get(one.name, usual)
 
 
-def _print_notice(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+def _print_notice(printed: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning of ours as one line, once per command.
 
     **Privacy.** Those of other libraries are not shown: they may quote a cell, and some appear for some tables only.
     """
     if not issubclass(category, Notice):
         return
-    if str(message) not in said and "--quiet" not in sys.argv and "-q" not in sys.argv:
-        said.add(str(message))
+    if str(message) not in printed and "--quiet" not in sys.argv and "-q" not in sys.argv:
+        printed.add(str(message))
         sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
 
 

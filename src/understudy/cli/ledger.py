@@ -230,6 +230,8 @@ def _load_key(path: Path | None) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from platformdirs import user_config_path
 
+    from understudy.files import NEW_FILE, OWNER_ONLY
+
     file = path or user_config_path("understudy") / "ledger.key"
     try:
         if file.exists():
@@ -240,7 +242,7 @@ def _load_key(path: Path | None) -> Ed25519PrivateKey:
         made = Ed25519PrivateKey.generate()
         file.parent.mkdir(parents=True, exist_ok=True)
         secret = made.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as handle:
+        with os.fdopen(os.open(file, NEW_FILE, OWNER_ONLY), "wb") as handle:
             handle.write(secret)
         return made
     except OSError as error:

@@ -12,6 +12,7 @@ from understudy.errors import SettingError
 
 if TYPE_CHECKING:
     from understudy.planning import Accuracy, Line, Plan
+    from understudy.schema.linked import LinkedSchema
 
 _HEADER = {
     "mechanism": "mechanism",
@@ -58,20 +59,52 @@ def plan(
     """
     from understudy.planning import Accuracy
     from understudy.planning import plan as make_plan
-    from understudy.schema import Schema
+    from understudy.schema.linked import LinkedSchema, load_any
 
+    loaded = load_any(schema)
+    about = None if people is None else _parse_people(people)
+    epsilons = None if epsilon is None else parse_numbers("--epsilon", epsilon)
+    names = [name.strip() for name in mechanism.split(",") if name.strip()]
+    if isinstance(loaded, LinkedSchema):
+        if accuracy is not None:
+            raise SettingError("--accuracy: not possible with linked tables; compare budgets with --epsilon")
+        _plan_linked(loaded, about, epsilons, delta, names, as_json=as_json)
+        return
     made = make_plan(
-        Schema.load(schema),
-        people=None if people is None else _people(people),
-        epsilons=None if epsilon is None else parse_numbers("--epsilon", epsilon),
+        loaded,
+        people=about,
+        epsilons=epsilons,
         delta=delta,
-        mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
+        mechanisms=names,
         accuracy=None if accuracy is None else Accuracy.parse(accuracy),
     )
     print_result(_words(made), made.to_dict(), as_json=as_json)
 
 
-def _people(text: str) -> int:
+def _plan_linked(
+    schema: LinkedSchema,
+    people: int | None,
+    epsilons: list[float] | None,
+    delta: float | None,
+    mechanisms: list[str],
+    *,
+    as_json: bool,
+) -> None:
+    from understudy.planning.linked import plan_linked
+
+    made = plan_linked(schema, people=people, epsilons=epsilons, delta=delta, mechanisms=mechanisms)
+    title = f"{len(schema.tables)} tables, about {made.people} {schema.root}; delta {made.delta:g}. No data was read."
+    lines = [title]
+    for epsilon, odds in made.odds.items():
+        found = [(name, line) for name, line in made.lines if line.epsilon == epsilon]
+        shares = [("table", "share"), *((name, f"{100 * made.shares[name]:.0f} %") for name, _ in found)]
+        table = [(*left, *right) for left, right in zip(shares, _table([line for _, line in found]), strict=True)]
+        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_align(table)]
+    lines += ["", f"Errors are in {schema.root}: each has the same weight, however many rows it has.", *_NOTES]
+    print_result("\n".join(lines), made.to_dict(), as_json=as_json)
+
+
+def _parse_people(text: str) -> int:
     """`~20000`, `20_000` or `20,000`."""
     digits = text.strip().lstrip("~").replace(",", "").replace("_", "")
     if not digits.isdecimal():
@@ -83,11 +116,11 @@ def _words(made: Plan) -> str:
     each = "" if made.rows_each == 1 else f", at most {made.rows_each} rows each (errors are in rows)"
     lines = [f"{made.columns} columns, about {made.people} people{each}; delta {made.delta:g}. No data was read."]
     if made.accuracy is not None:
-        lines += ["", *_needed(made.accuracy, made.needed)]
+        lines += ["", *_format_needed(made.accuracy, made.needed)]
     for epsilon, odds in made.odds.items():
         name, reason = made.recommended[epsilon]
         found = {line.mechanism: line for line in made.lines if line.epsilon == epsilon}
-        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_aligned(_table(list(found.values())))]
+        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_align(_table(list(found.values())))]
         lines.append(f"  recommended: {name} ({reason})")
         lines += _numbers(found[name])
     lines += ["", *_NOTES]
@@ -100,17 +133,17 @@ def _words(made: Plan) -> str:
     return "\n".join(lines)
 
 
-def _needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
+def _format_needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
     """The epsilon that each mechanism needs for an accuracy."""
     rows = [
         (name, *("none up to 20" if epsilon is None else f"{epsilon:g}" for epsilon in both))
         for name, both in needed.items()
     ]
     title = f"epsilon for groups of {accuracy.people} people within {100 * accuracy.within:g} %, 95 times in 100"
-    return [title, *_aligned([("mechanism", "groups of one column", "of a measured pair"), *rows])]
+    return [title, *_align([("mechanism", "groups of one column", "of a measured pair"), *rows])]
 
 
-def _aligned(table: list[tuple[str, ...]]) -> list[str]:
+def _align(table: list[tuple[str, ...]]) -> list[str]:
     return [f"  {line}" for line in align_columns(table)]
 
 

@@ -198,7 +198,7 @@ def _confirm_delta(delta: Any, *, yes: bool) -> None:
     """
     if yes or not isinstance(delta, int | float) or not _LARGE_DELTA < delta < 1:
         return
-    words = f"delta {delta:g} is large: of 8,000 people, the whole rows of {8000 * delta:,.0f} might leak"
+    words = f"delta {delta:g} is large: of every 1,000 people, the whole rows of {1000 * delta:,.0f} might leak"
     if not sys.stdin.isatty():
         raise SettingError(f"{words}; use one below 1 / (10 x people), such as 1e-6, or add --yes. Nothing was spent")
     typer.confirm(f"{words}. Go on?", abort=True, err=True)
@@ -213,7 +213,7 @@ def _find_ledger(address: str | None) -> tuple[str, bool]:
 
 
 def _format_ledger(address: str, existed: bool) -> str:
-    """Name the ledger; a job that runs with another home folder would start a second one without a word."""
+    """Name the ledger: a job that runs with another home folder would silently start a second one."""
     return f"Ledger: {address}" + ("" if existed else " (new: it knows of no earlier spending)")
 
 

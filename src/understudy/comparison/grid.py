@@ -2,13 +2,12 @@
 
 A worker is a Python process that is sent a table once and then one cell of the grid after the other, as JSON over its
 standard input; it answers with the scores. A cell that passes a limit ends its worker and nothing else. Every answer
-is appended to the record, one line each, before the next cell starts: a grid that was killed goes on where it was.
+is appended to the record, one line each, before the next cell starts: a killed grid continues where it stopped.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -17,10 +16,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,14 +29,25 @@ import pyarrow as pa
 
 from understudy.accounting import Budget
 from understudy.accounting.exact import format_up
-from understudy.arguments import as_flag, as_mapping, as_names, as_path, as_progress, as_whole
+from understudy.arguments import as_names, as_path, as_progress, as_whole
+from understudy.comparison.study import (
+    DONE,
+    SHARE,
+    STUDY_KEYS,
+    SUBSAMPLE,
+    Cell,
+    Study,
+    StudyTable,
+    load_study,
+    make_study,
+    to_json,
+)
 from understudy.errors import BudgetExceeded, OutputError, SettingError, UnderstudyError
 from understudy.files import OWNER_ONLY, write_atomically, write_text
 from understudy.ledger import Ledger, RunHandle
 from understudy.ledger.spending import Reservation, add_up
-from understudy.mechanism.registry import AUTO, make_mechanism, mechanism_classes, setting_names
 from understudy.metric import Rows
-from understudy.metric.registry import average, choose_metrics, get_metric, measure, read_settings
+from understudy.metric.registry import average, measure
 from understudy.progress import Progress, Step, silent
 from understudy.run.pipeline import COMPARISON, RunSpec, dataset_name, make_uncharged, place_of, resolve
 from understudy.schema import Schema, frame_kind
@@ -47,303 +56,15 @@ from understudy.schema.frames import to_arrow_columns, to_frame
 from understudy.source.read import collect_table
 from understudy.source.temp import PrivateFolder
 from understudy.svg import Chart
-from understudy.workload import Workload
-from understudy.yaml_json import is_yaml_or_json, read_json, read_yaml
-
-DONE = "done"
-"""The outcome of a run that gave all of its scores."""
+from understudy.yaml_json import is_yaml_or_json, read_json
 
 KEPT = ("model", "norm", "share", "part", "error", "error rate", "setting")
-"""Kinds of parts that are kept beside a score; other kinds have a part for each marginal, column or group."""
+"""Kinds of parts that are kept with a score; other kinds have a part for each marginal, column or group."""
 
-SUBSAMPLE = "subsample"
-"""The name of a reference that is no mechanism: a random part of the real rows (the baseline of the MGD paper)."""
-
-_NOT_PRIVATE = " (real rows, not private)"
 _LOOK, _TELL = 0.05, 0.5  # seconds between two looks at the workers, and between two reports of progress
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
 )
-
-
-# -- What is compared.
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the grid.
-
-    Attributes:
-        data: whatever `synthesize` takes; the rows are read once and sent to the workers.
-        schema: what is public about its columns.
-        workloads: its own workloads, where those of the grid do not fit.
-    """
-
-    data: Any
-    schema: Schema
-    workloads: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the grid; its values identify it in the record."""
-
-    table: str
-    workload: str
-    mechanism: str
-    epsilon: float
-    run: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """Everything that is compared.
-
-    Attributes:
-        tables: by name.
-        mechanisms: by label, the mechanism and its settings as text: ``mst``, ``mst:paper``, ``aim:max_mib=4``.
-        epsilons: the budgets.
-        delta: beside every epsilon.
-        workloads: which marginals matter: told to mechanisms that take a workload, and what errors are measured on.
-        metrics: the metrics.
-        settings: settings by metric.
-        runs: how often each mechanism runs in each case.
-        runs_of: by label, the number of runs of mechanisms that run less often.
-        sets: how many synthetic tables each release gives; scores are averaged over them.
-        seed: for synthetic rows and metrics. Noise is never seeded.
-        public: whether the custodian declares all tables public.
-        seconds: the most seconds that a cell may take.
-        memory_mib: the most memory that a cell may take.
-    """
-
-    tables: Mapping[str, Table]
-    mechanisms: Mapping[str, str]
-    epsilons: tuple[float, ...] = (1.0,)
-    delta: float = 1e-9
-    workloads: tuple[str, ...] = ("all-3way",)
-    metrics: tuple[str, ...] = ("workload_error",)
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    runs: int = 1
-    runs_of: Mapping[str, int] = field(default_factory=dict)
-    sets: int = 1
-    seed: int = 0
-    public: bool = False
-    seconds: float | None = None
-    memory_mib: float | None = None
-
-    def check(self) -> None:
-        """Refuse what cannot run, before anything does.
-
-        Raises:
-            InputError: naming the option.
-        """
-        for text in self.mechanisms.values():
-            name, paper, given = parse_mechanism(text)
-            if name == SUBSAMPLE:
-                self._check_subsample(paper, given)
-            elif name != AUTO or paper or given:
-                make_mechanism(name, paper=paper, **given)
-        for name in choose_metrics(list(self.metrics), self.settings):
-            read_settings(get_metric(name), self.settings.get(name, {}))
-        for epsilon in self.epsilons:
-            Budget.of(epsilon=epsilon, delta=self.delta)
-        for table in self.tables.values():
-            table.schema.require_reviewed()
-            for workload in table.workloads or self.workloads:
-                if not table.schema.open:
-                    Workload.parse(workload, table.schema.domain)
-        as_whole("runs", self.runs, least=1)
-        as_whole("sets", self.sets, least=1)
-        for label, runs in self.runs_of.items():
-            if label not in self.mechanisms:
-                known = ", ".join(self.mechanisms)
-                raise SettingError(f"runs_of: {label!r} is no mechanism of the study; it has {known}")
-            as_whole(f"runs_of.{label}", runs, least=1)
-
-    def _check_subsample(self, paper: bool, given: Mapping[str, Any]) -> None:
-        """Refuse real rows where they are private, and settings that they do not have."""
-        if not self.public:
-            raise SettingError(
-                f"mechanisms: {SUBSAMPLE} copies real rows, so it is possible only with tables that you declare public "
-                "(--public); leave it out"
-            )
-        if paper or set(given) - {"share"}:
-            raise SettingError(f"mechanisms: {SUBSAMPLE} has one setting, as in {SUBSAMPLE}:share=0.1")
-        share = given.get("share", _SHARE)
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise SettingError(f"mechanisms: the share of {SUBSAMPLE} must be above 0 and at most 1")
-        if any(table.schema.open for table in self.tables.values()):
-            raise SettingError(f"mechanisms: {SUBSAMPLE} needs a declared schema; leave it out, or declare all columns")
-
-    def cells(self) -> list[Cell]:
-        """List all runs, the first of each case before the second of any: early results then cover the whole grid."""
-        return [
-            Cell(name, workload, mechanism, epsilon, run)
-            for run, (name, table) in product(range(self.runs), self.tables.items())
-            for workload in table.workloads or self.workloads
-            for epsilon, (label, mechanism) in product(self.epsilons, self.mechanisms.items())
-            if run < self.runs_of.get(label, self.runs)
-        ]
-
-    def spec(self, cell: Cell, data: Any = None) -> RunSpec:
-        """Return the run of a cell."""
-        name, paper, given = parse_mechanism(cell.mechanism)
-        if "workload" in setting_names(mechanism_classes().get(name)):
-            given = {"workload": cell.workload} | given
-        budget: Any = {"epsilon": cell.epsilon, "delta": self.delta}
-        schema = self.tables[cell.table].schema
-        return RunSpec(data=data, schema=schema, mechanism=name, paper=paper, settings=given, **budget)
-
-    def scoring(self, cell: Cell) -> dict[str, Any]:
-        """Return what a worker is told about scores."""
-        given = {name: dict(self.settings.get(name, {})) for name in self.metrics}
-        own = given.get("workload_error", {})
-        if "workload_error" in given and not {"workload", "cliques", "ways"} & set(own):
-            own["workload"] = cell.workload
-        return {"metrics": list(given.items()), "sets": self.sets, "seed": self.seed, "run": cell.run}
-
-    def shared(self) -> dict[str, Any]:
-        """Return what all runs in a folder have in common, so that their scores can be compared."""
-        said: dict[str, Any] = {"delta": self.delta, "sets": self.sets, "seed": self.seed, "public": self.public}
-        said |= {"metrics": self.metrics, "settings": self.settings}
-        schemas = {f"schema {name}": _digest(table.schema.to_dict()) for name, table in self.tables.items()}
-        found: dict[str, Any] = read_json(_json(said | schemas))
-        return found
-
-
-def parse_mechanism(text: str) -> tuple[str, bool, dict[str, Any]]:
-    """Parse a mechanism of the grid: its name, whether it runs as published, and its settings.
-
-    >>> parse_mechanism("aim:paper:workload=target:age:max_mib=4")
-    ('aim', True, {'workload': 'target:age', 'max_mib': 4})
-
-    Raises:
-        SettingError: for what is not written so.
-    """
-    name, *rest = text.split(":")
-    paper, given = False, list[str]()
-    for part in rest:
-        if part == "paper" and not given:
-            paper = True
-        elif "=" in part:
-            given.append(part)
-        elif given:  # a colon within a value
-            given[-1] += f":{part}"
-        else:
-            raise SettingError(f"mechanisms: write NAME, NAME:paper or NAME:SETTING=VALUE; {text!r} is none of these")
-    return name, paper, {setting: read_yaml(value) for setting, _, value in (part.partition("=") for part in given)}
-
-
-_STUDY = ("tables", "mechanisms", "epsilons", "delta", "workloads", "metrics", "settings", "runs", "runs_of", "sets",
-          "seed", "public", "seconds", "memory_mib")  # fmt: skip
-
-
-def load_study(path: Path, folder: Path | None = None) -> Study:
-    """Load a study from a YAML file.
-
-    ```yaml
-    tables:
-      adult: {data: adult.csv.gz, domain: adult-domain.json}   # or schema: adult.schema.yaml; columns: [a, b]
-    public: true
-    mechanisms: [mst, "mst:paper", "aim:max_mib=4"]            # or {label: mechanism}
-    epsilons: [0.1, 1, 10]
-    workloads: [all-3way]
-    metrics: [workload_error]
-    runs: 5
-    runs_of: {"aim:max_mib=4": 1}                              # a slow mechanism runs less often
-    ```
-
-    Args:
-        path: the file.
-        folder: where its tables are; by default beside it.
-
-    Raises:
-        SettingError: naming the key that is wrong.
-    """
-    try:
-        content = read_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, ValueError):
-        raise SettingError(f"the study {path} cannot be read; give a YAML file") from None
-    content = as_mapping("study", content, example="{tables: ..., mechanisms: [mst]}")
-    for key in content:
-        if key not in _STUDY:
-            raise SettingError(f"the study {path.name} has no key {key!r}; the keys are {', '.join(_STUDY)}")
-    tables = as_mapping("tables", content.pop("tables", {}), example="{adult: {data: adult.csv, schema: adult.yaml}}")
-    near = path.parent if folder is None else folder
-    return make_study(
-        tables={str(name): _load_table(str(name), near, said) for name, said in tables.items()}, **content
-    )
-
-
-_TABLE = ("data", "schema", "domain", "columns", "workloads")
-
-
-def _load_table(name: str, folder: Path, said: Any) -> Table:
-    said = as_mapping(f"tables.{name}", said, example="{data: adult.csv, schema: adult.schema.yaml}")
-    if unknown := set(said) - set(_TABLE):
-        raise SettingError(f"tables.{name} has no key {min(unknown)!r}; the keys are {', '.join(_TABLE)}")
-    if "data" not in said or ("schema" in said) == ("domain" in said):
-        raise SettingError(f"tables.{name}: give data, and either schema or domain (a JSON file of sizes by column)")
-    if "schema" in said:
-        schema = Schema.load(folder / as_path(f"tables.{name}.schema", said["schema"]))
-    else:
-        try:
-            sizes = dict(read_json((folder / said["domain"]).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            raise SettingError(f"tables.{name}.domain: {said['domain']} cannot be read in {folder}") from None
-        chosen = as_names(f"tables.{name}.columns", said.get("columns", list(sizes)))
-        if lacking := set(chosen) - set(sizes):
-            raise SettingError(f"tables.{name}.columns: the domain has no column {min(lacking)!r}")
-        schema = Schema.from_domain({column: sizes[column] for column in chosen})
-    own = tuple(as_names(f"tables.{name}.workloads", said.get("workloads", ())))
-    return Table(str(folder / said["data"]), schema, own)
-
-
-def make_study(**given: Any) -> Study:
-    """Make a study from plain values: lists, single values for lists of one, mechanisms with or without labels.
-
-    Raises:
-        SettingError: naming the value that is wrong.
-    """
-    values = {name: value for name, value in given.items() if value is not None}
-    mechanisms = values.get("mechanisms", "auto")
-    if not isinstance(mechanisms, Mapping):
-        mechanisms = {text: text for text in as_names("mechanisms", mechanisms)}
-    for name in ("workloads", "metrics"):
-        if name in values:
-            values[name] = tuple(as_names(name, values[name]))
-    if "epsilons" in values:
-        several = values["epsilons"] if isinstance(values["epsilons"], list | tuple) else [values["epsilons"]]
-        try:
-            values["epsilons"] = tuple(float(epsilon) for epsilon in several)
-        except (TypeError, ValueError):
-            raise SettingError("epsilons: give numbers, such as [0.1, 1, 10]") from None
-    for name in ("seconds", "memory_mib"):
-        if name in values and not (isinstance(values[name], int | float) and values[name] > 0):
-            raise SettingError(f"{name} must be a positive number")
-    if "public" in values:
-        as_flag("public", values["public"])
-    labels = {_label(str(label), str(text)): str(text) for label, text in mechanisms.items()}
-    if "runs_of" in values:
-        fewer = as_mapping("runs_of", values["runs_of"], example="{rap: 1}")
-        values["runs_of"] = {str(label): runs for label, runs in fewer.items()}
-    if not labels or not values.get("tables"):
-        raise SettingError("a comparison needs at least one table and one mechanism")
-    return Study(**values | {"mechanisms": labels})
-
-
-def _label(label: str, text: str) -> str:
-    """Return the label of a mechanism; that of real rows says what they are."""
-    real = parse_mechanism(text)[0] == SUBSAMPLE and not label.endswith(_NOT_PRIVATE)
-    return label + _NOT_PRIVATE * real
-
-
-def _json(content: Any) -> bytes:
-    return json.dumps(content, sort_keys=True, default=list).encode()
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(_json(content)).hexdigest()
 
 
 # -- The comparison.
@@ -378,20 +99,20 @@ def compare(
 
     Args:
         data: the table, whatever `synthesize` takes; or the path of a study, a .yaml file that states the grid. The
-            rows are brought into memory. Arguments given beside a study win over it.
+            rows are brought into memory. Arguments have precedence over a study.
         schema: what is public about the columns, or the path of its file; not with a study.
         mechanisms: names, with settings as in ``"aim:max_mib=4"`` and ``"mst:paper"`` for the published variant; or a
             mapping from labels to these. Labels of a study choose among its mechanisms. By default "auto". On a public
             table also "subsample:share=0.1", a random part of the real rows, to compare with.
         epsilons: the budgets; 1 by default.
-        delta: beside every epsilon; 1e-9 by default.
-        workload: which marginals matter, "all-3way" by default. Mechanisms that take a workload are told it.
+        delta: the delta of every epsilon; 1e-9 by default.
+        workload: which marginals matter, "all-3way" by default. It is passed to mechanisms that take a workload.
         metrics: names of metrics; "workload_error" by default.
         settings: settings by metric, ``{"mgd": {"tolerance": 5}}``.
         runs: how often each case is repeated; once by default.
         sets: how many synthetic tables each release gives; scores are averaged over them.
         tables: which tables of a study.
-        folder: where the tables of a study are; by default beside it.
+        folder: where the tables of a study are; by default the folder of its file.
         output: a folder for the record, the results and the page. The same call continues what is there.
         public: whether you declare the tables public: nothing is then charged.
         epsilon_total: for a table that is not public, the epsilon that you agree to spend on the whole grid. The
@@ -430,7 +151,7 @@ def compare(
         if tables is not None or folder is not None:
             raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
         described = schema if isinstance(schema, Schema) else Schema.load(schema)
-        study = make_study(tables={dataset_name(data): Table(data, described)}, **given)
+        study = make_study(tables={dataset_name(data): StudyTable(data, described)}, **given)
     study.check()
     with ExitStack() as stack:
         home = stack.enter_context(closing(PrivateFolder())).path if output is None else as_path("output", output)
@@ -457,13 +178,13 @@ def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] |
     changed = {name: value for name, value in given.items() if value is not None}
     changed["tables"] = {name: study.tables[name] for name in wanted}
     if "workloads" in changed:  # also in place of the tables' own
-        changed["tables"] = {name: Table(one.data, one.schema) for name, one in changed["tables"].items()}
+        changed["tables"] = {name: StudyTable(one.data, one.schema) for name, one in changed["tables"].items()}
     if (mechanisms := changed.get("mechanisms")) is not None:
         if not isinstance(mechanisms, Mapping):
             labels = as_names("mechanisms", mechanisms)
             changed["mechanisms"] = {label: study.mechanisms.get(label, label) for label in labels}
         changed["runs_of"] = {label: n for label, n in study.runs_of.items() if label in changed["mechanisms"]}
-    return make_study(**{name: getattr(study, name) for name in _STUDY} | changed)
+    return make_study(**{name: getattr(study, name) for name in STUDY_KEYS} | changed)
 
 
 def _cores() -> int:
@@ -564,7 +285,7 @@ class _Record:
                 self.started.add(Cell(*line["started"]))
             if "cell" in line:
                 self.scored[Cell(*line["cell"])] = line
-        for name, value in self.study.shared().items():
+        for name, value in self.study.common_facts().items():
             if self._shared.get(name, value) != value:
                 raise OutputError(
                     f"{self.path.parent} holds a comparison with another value of {name}; choose another folder"
@@ -594,7 +315,7 @@ class _Record:
                 if self._file is None:
                     self._open()
                 assert self._file is not None  # noqa: S101 - opened above
-                self._file.write(_json(line) + b"\n")
+                self._file.write(to_json(line) + b"\n")
                 self._file.flush()
             except OSError as error:
                 raise OutputError(f"{self.path} cannot be written ({error.strerror}); choose another folder") from None
@@ -603,13 +324,13 @@ class _Record:
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(self.path, flags, 0o666 if self.study.public else OWNER_ONLY), "a+b")
-        shared = self.study.shared()
+        shared = self.study.common_facts()
         if self._file.tell() and shared.items() <= self._shared.items():
             self._file.write(b"\n")  # ends a line that was cut
         else:
-            self._file.write(b"\n" * bool(self._file.tell()) + _json({"shared": shared}) + b"\n")
+            self._file.write(b"\n" * bool(self._file.tell()) + to_json({"shared": shared}) + b"\n")
 
     def missing(self) -> list[Cell]:
         """Return the cells that are still to be run. Of a private table, one that was interrupted is spent."""
@@ -717,10 +438,10 @@ def _reserve(
         raise BudgetExceeded(f"{cost}, more than the epsilon_total of {epsilon_total:g}. Nothing was read")
     pure = all(run.budget.pure for run in runs)
     exact = Fraction(total.rho), Fraction(total.epsilon), Fraction(total.delta)
-    said = [list(vars(cell).values()) for cell in cells]
+    values = [list(vars(cell).values()) for cell in cells]
     budget = Budget("pure" if pure else "zcdp", *exact)
-    handle = ledger.reserve(dataset or dataset_name(table.data), budget, unit=unit, spec={COMPARISON: said})
-    record.append({"reserved": handle.run, "cells": said})
+    handle = ledger.reserve(dataset or dataset_name(table.data), budget, unit=unit, spec={COMPARISON: values})
+    record.append({"reserved": handle.run, "cells": values})
     record.reserved[handle.run] = list(cells)
     return handle.run
 
@@ -750,7 +471,9 @@ class _Worker:
         wall, self.cell = time.monotonic() - self._begun, None
         if answer is None:
             self.end()
-            return _line(cell, self.stopped or "failed: the process ended, perhaps for want of memory", seconds=wall)
+            return _line(
+                cell, self.stopped or "failed: the process ended, perhaps because memory ran out", seconds=wall
+            )
         late = self._find_passed_limit(wall, answer["peak_mib"])
         return _line(cell, **answer) if late is None else _line(cell, late, seconds=wall, peak_mib=answer["peak_mib"])
 
@@ -773,12 +496,15 @@ class _Worker:
     def _ask(self, process: subprocess.Popen[bytes], cell: Cell) -> dict[str, Any] | None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
         spec = self.study.spec(cell)
-        said: dict[str, Any] = {"run": {name: getattr(spec, name) for name in _TOLD}, "score": self.study.scoring(cell)}
+        content: dict[str, Any] = {
+            "run": {name: getattr(spec, name) for name in _RUN_FIELDS},
+            "score": self.study.scoring(cell),
+        }
         table = b""
         if self._sent != cell.table:
             table = self.tables[cell.table]
-            said["schema"] = spec.schema.to_dict()
-        message = _json(said)
+            content["schema"] = spec.schema.to_dict()
+        message = to_json(content)
         process.stdin.write(b"%d %d\n" % (len(message), len(table)) + message)
         process.stdin.write(table)
         process.stdin.flush()
@@ -816,7 +542,7 @@ class _Worker:
 
 
 _READY = b"ready\n"
-_TOLD = ("epsilon", "delta", "mechanism", "paper", "settings")
+_RUN_FIELDS = ("epsilon", "delta", "mechanism", "paper", "settings")
 
 
 def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -> None:
@@ -941,11 +667,11 @@ def serve() -> None:
     table = None
     while header := sys.stdin.buffer.readline():
         sizes = [int(size) for size in header.split()]
-        said = read_json(sys.stdin.buffer.read(sizes[0]))
+        content = read_json(sys.stdin.buffer.read(sizes[0]))
         if sizes[1]:
-            schema = Schema.from_dict(said["schema"])
+            schema = Schema.from_dict(content["schema"])
             table = _Loaded(pa.ipc.open_stream(sys.stdin.buffer.read(sizes[1])).read_all(), schema)
-        answers.write(_json(_run_cell(table, said)) + b"\n")
+        answers.write(to_json(_run_cell(table, content)) + b"\n")
         answers.flush()
 
 
@@ -970,13 +696,13 @@ def _exit_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     """Run and score a cell; an error is its outcome, in words that hold nothing of the rows."""
     _reset_peak()
-    score, begun = said["score"], time.process_time()
+    score, begun = content["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
-        schema, frames = _make_rows(table, said["run"], seeds)
+        schema, frames = _make_rows(table, content["run"], seeds)
         made = [Rows.of(frame, schema, what="synthetic table") for frame in frames]
         real = table.real(schema)
     except Exception as error:
@@ -999,13 +725,10 @@ def _run_cell(table: Any, said: Mapping[str, Any]) -> dict[str, Any]:
 def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int]) -> tuple[Schema, list[Any]]:
     """Return the synthetic tables of a run, and the schema that describes them."""
     if run["mechanism"] == SUBSAMPLE:
-        share = float(run["settings"].get("share", _SHARE))
+        share = float(run["settings"].get("share", SHARE))
         return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
     release = make_uncharged(RunSpec(data=table.frame, schema=table.schema, **run))
     return release.schema, [release.sample(seed=seed) for seed in seeds]
-
-
-_SHARE = 0.1  # of the rows that `subsample` takes, unless it is given another
 
 
 def _subsample(frame: pa.Table, share: float, seed: int) -> pa.Table:
@@ -1019,7 +742,7 @@ def _subsample(frame: pa.Table, share: float, seed: int) -> pa.Table:
 
 
 def _seed(parts: Sequence[int]) -> int:
-    return int.from_bytes(hashlib.sha256(_json(list(parts))).digest()[:4], "little")
+    return int.from_bytes(hashlib.sha256(to_json(list(parts))).digest()[:4], "little")
 
 
 def _words(error: Exception) -> str:

@@ -8,18 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from statistics import NormalDist, fmean, median, variance
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from understudy import svg
 from understudy.arguments import html_table
-from understudy.comparison.grid import DONE, Comparison, parse_mechanism
+from understudy.comparison.study import DONE, parse_mechanism
 from understudy.errors import SettingError
 from understudy.mechanism.registry import mechanism_classes
 from understudy.metric.base import Metric
 from understudy.metric.registry import get_metric
 from understudy.report.page import load_template
+
+if TYPE_CHECKING:
+    from understudy.comparison.grid import Comparison
 
 Case = tuple[str, str]
 """A table and a workload."""
@@ -174,7 +177,7 @@ def draw_scores(found: Comparison, metric: str, table: str) -> svg.Chart:
     cases = [] if scores is None else [case for case, _, _ in scores.values if case[0] == table]
     if scores is None or not cases:
         raise SettingError(f"no run has a score of {metric!r} on {table!r}")
-    return svg.Chart.alone(_curves(found, metric, scores, cases[0], keyed=True))
+    return svg.Chart.standalone(_curves(found, metric, scores, cases[0], keyed=True))
 
 
 def comparison_page(found: Comparison) -> str:
@@ -328,7 +331,7 @@ def _ratio_tables(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tu
 
 
 def _failures(found: Comparison) -> list[tuple[str, str, str, str, int]]:
-    """Return the runs and scores that came to nothing: table, mechanism, epsilon, why, and how many."""
+    """Return the runs and scores that failed: table, mechanism, epsilon, why, and how many."""
     counted: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for line in found.results.to_pylist():
         if line["outcome"] != DONE and line["part"] == "":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from os import PathLike
@@ -32,6 +31,7 @@ from understudy.errors import InputError, SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, combine
 from understudy.mechanism import make_mechanism
+from understudy.metric.registry import has_sklearn, one_thread
 from understudy.metric.roc import auc, auc_of_mu, roc, true_positives_at
 from understudy.metric.tables import find_column
 from understudy.model.protocol import Model
@@ -177,7 +177,7 @@ def attack(
     rng = np.random.default_rng(as_whole("seed", seed))
     rows = _People.of(real, release.schema, "real table")
     claim = Ceiling.of(release.receipt)
-    with _one_thread():
+    with one_thread():
         if holdout is None:
             games = _cross_fit(release, rows, 60 * minutes, rng, report)
         else:
@@ -187,7 +187,7 @@ def attack(
     domain, notes = release.schema.domain, []
     if len(domain) > _COLUMNS:
         notes.append(f"Attacks look at the first {_COLUMNS} columns.")
-    if not _has_trees():
+    if not has_sklearn():
         notes.append("The density ratio needs scikit-learn: pip install 'understudy[eval]'.")
     return Attacks(
         game="refold" if holdout is None else "holdout",
@@ -230,7 +230,7 @@ class _People:
         return {column: codes[index] for column, codes in self.codes.items()}
 
     def one_each(self, wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """At most so many rows among those wanted, one of each unit."""
+        """Return at most this many of the wanted rows, one of each unit."""
         places = rng.permutation(np.flatnonzero(wanted & self.usable))
         _, first = np.unique(self.units[places], return_index=True)
         return rng.permutation(places[first])[:most]
@@ -280,7 +280,7 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     schema = schema if schema.rows is None else replace(schema, rows=table.num_rows)
     mechanism = make_mechanism(release.mechanism, **dict(release.settings)).prepare(schema)
     budget, source = receipt.budget, open_source(table, schema)
-    asked = ("measure", "select", "dependence", "distances", "gradient")
+    asked = ("measure", "select", "cells", "dependence", "distances", "gradient")
     aside = budget.cost(c for c in receipt.charges if c.what not in asked)
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
@@ -318,7 +318,7 @@ def _run_game(game: _Game, progress: Progress, number: int, games: int) -> Playe
     drawn = game.model.sample(max(1, round(game.model.total)), np.random.default_rng(0))
     made = {name: np.asarray(drawn[name]).astype(np.uint32) for name in columns}
     found = {"measurements": scores, "rows": score_rows(made, {c: domain[c] for c in columns}, both, reference)}
-    if _has_trees():
+    if has_sklearn():
         found["density"] = score_density(made, both, reference)
     played = {name: (values[:count], values[count:]) for name, values in found.items()}
     risky = power >= np.quantile(power, 0.9)
@@ -424,23 +424,6 @@ def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.f
     trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
     found: NDArray[np.float64] = trees.fit(np.concatenate([drawn, known]), labels).decision_function(stack(targets))
     return found
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    """Keep numpy and scikit-learn to one thread: on a busy machine, threads that wait for each other take most time."""
-    if not _has_trees():
-        return nullcontext()
-    import sklearn.ensemble  # noqa: F401 - its threads are limited only once they are loaded
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[object] = threadpool_limits(1)
-    return limits
-
-
-def _has_trees() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("sklearn") is not None
 
 
 class Tree:

@@ -52,7 +52,7 @@ def sum_gradients(
     starts = np.cumsum([0, *domain.values()])
     places = {c: start + maps.get(c, np.arange(domain[c])) for c, start in zip(domain, starts[:-1], strict=True)}
     sums = np.zeros(critic.lines.shape, np.int64), *(np.zeros(len(critic.bias), np.int64) for _ in range(2))
-    add = _compiled()
+    add = _compile()
     for piece in rows:
         size = len(next(iter(piece.values()))) if domain else 0
         for start in range(0, size, _BLOCK):
@@ -105,7 +105,7 @@ def _add_gradients(
 
 
 @cache
-def _compiled() -> Callable[..., None]:
+def _compile() -> Callable[..., None]:
     """Return `_add_gradients` as compiled by numba, without liberties in the order of operations."""
     import numba
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.accounting.exact import exp_neg
 from understudy.domain import Clique
 from understudy.errors import SettingError
+from understudy.gate.noise import below_exp_neg
 from understudy.gate.randomness import Stream, stream
 from understudy.tabulate import Counts, SparseCounts
 
@@ -277,16 +278,112 @@ def _short_weights(gaps: Sequence[int], rate: Fraction) -> tuple[NDArray[np.int6
     short = np.array([min(gap, most) >> lost for gap in gaps], np.int64)
     found = np.ones(len(short))
     for low in range(0, int(short.max()).bit_length(), 8):
-        found *= _short_powers(rate * (1 << low + lost))[short >> low & 255]
+        found *= _short_powers(rate * (1 << low + lost), 8)[short >> low & 255]
     return np.maximum(np.floor(np.ldexp(found, _PLACES)).astype(np.int64) - 1, 0), 3
 
 
 @lru_cache(maxsize=256)
-def _short_powers(rate: Fraction) -> NDArray[np.float64]:
-    """exp(-rate d) for the digits d of base 256; kept, because a run's choices have few rates, which are public."""
+def _short_powers(rate: Fraction, bits: int) -> NDArray[np.float64]:
+    """exp(-rate d) for digits d of so many bits; kept, because a run's choices have few rates, which are public."""
     unit, _ = exp_neg(rate, 96)
-    found: NDArray[np.float64] = np.ldexp(np.array(_powers(unit, 256, 96), np.float64), -96)
+    found: NDArray[np.float64] = np.ldexp(np.array(_powers(unit, 1 << bits, 96), np.float64), -96)
     return found
+
+
+# ----------------------------------------------------------------------------------------------------
+# Several selections without replacement among millions of candidates, with weights that are computed once.
+# **Privacy.** Let w_i = exp(-rate gap_i) 2^44 be the true weight of candidate i, and u_i >= w_i a whole number. A trial
+# draws a candidate i and a whole number v below u_i, all such pairs being equally likely, and accepts i if v + F < w_i,
+# for a uniform F between 0 and 1. Given i, the number v + F is uniform between 0 and u_i, so a trial accepts i with
+# probability w_i / sum_j u_j. Trials are repeated until one accepts: i is selected with probability exactly
+# w_i / sum_j w_j, whatever the bounds u_j are. Where v + 1 is at most a lower bound of w_i, v + F < w_i is certain;
+# elsewhere `below_exp_neg` decides it, with as many bits of F as it takes. A candidate that was selected gets u_i = 0
+# and is never drawn again. Weights may be relative to any score, so the one they are relative to may change in between.
+
+
+_BLOCK = 1 << 12  # candidates whose bounds are added up: 2^12 numbers of 44 places have a sum of 57
+_CHUNK = 1 << 15  # candidates at a time, for the processor's cache
+_DIGIT = 12
+
+
+def exponential_mechanism_many(
+    scores: NDArray[np.int64], rate: Fraction, count: int, dropped: Sequence[int] = (), *, places: int = _PLACES
+) -> list[int]:
+    """Draw `count` indices one after the other, each as `exponential_mechanism` does among those not drawn before.
+
+    **Privacy.** See above. The scores are private, and only the indices may be released; all else is public.
+
+    Args:
+        scores: whole numbers of at most 2^61 in absolute value.
+        rate: the increase of the log weight per unit of score; rational, not negative.
+        count: the number of draws.
+        dropped: indices that are never drawn.
+        places: the binary places of the weights' bounds; tests use few, so that undecided trials are common.
+
+    Raises:
+        SettingError: if fewer candidates are left than are to be drawn, or the rate is negative.
+    """
+    is_open = np.ones(len(scores), np.bool_)
+    is_open[list(dropped)] = False
+    if not 0 < count <= int(is_open.sum()):
+        raise SettingError("candidates: there are fewer than are to be drawn")
+    if rate < 0:
+        raise SettingError(f"rate must not be negative, not {rate}")
+    drawn: list[int] = []
+    top, sums, source = 0, [0], stream()
+    bounds = np.zeros(0, np.int64)
+    for left in range(int(is_open.sum()), int(is_open.sum()) - count, -1):
+        if sum(sums) < 6 * left:  # most trials might fail: compute the weights again, for the largest score left
+            top = int(np.max(scores, where=is_open, initial=-(1 << 62)))
+            bounds = _upper_bounds(scores, top, rate, is_open, places)
+            sums = np.add.reduceat(bounds, np.arange(0, len(bounds), _BLOCK)).tolist()
+        while True:
+            index, value = _draw_pair(bounds, sums, source)
+            if value + 1 <= int(bounds[index]) - 3:
+                break
+            if value < 1 << places and below_exp_neg(rate * (top - int(scores[index])), value, places, source):
+                break
+        sums[index // _BLOCK] -= int(bounds[index])
+        bounds[index], is_open[index] = 0, False
+        drawn.append(index)
+    return drawn
+
+
+def _draw_pair(bounds: NDArray[np.int64], sums: Sequence[int], source: Stream) -> tuple[int, int]:
+    """Draw an index and a whole number below its bound, all such pairs being equally likely."""
+    ends = list(accumulate(sums))
+    width = ends[-1].bit_length()
+    while (number := source.bits(width)) >= ends[-1]:
+        pass
+    block = bisect_right(ends, number)
+    number -= ends[block - 1] if block else 0
+    inner = np.cumsum(bounds[block * _BLOCK : (block + 1) * _BLOCK])
+    place = int(np.searchsorted(inner, number, side="right"))
+    return block * _BLOCK + place, number - (int(inner[place - 1]) if place else 0)
+
+
+def _upper_bounds(
+    scores: NDArray[np.int64], top: int, rate: Fraction, is_open: NDArray[np.bool_], places: int
+) -> NDArray[np.int64]:
+    """Return upper bounds of exp(-rate (top - score)) 2^places, 0 for those not open; less 3, they are lower bounds.
+
+    As `_short_weights`, but for arrays: the same errors, in digits of twelve bits.
+    """
+    lost, most = 0, 0
+    if rate:
+        lost = min(62, max(0, (rate.denominator >> 48).bit_length() - rate.numerator.bit_length() - 1))
+        most = min((1 << 62) - 1, -(-_PLACES * rate.denominator // rate.numerator))
+    tables = [_short_powers(rate * (1 << low + lost), _DIGIT) for low in range(0, (most >> lost).bit_length(), _DIGIT)]
+    bounds = np.empty(len(scores), np.int64)
+    for start in range(0, len(scores), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        short = np.clip(top - scores[part], 0, most) >> lost  # scores that are not open may be above the top
+        found = np.ones(len(short))
+        for low, powers in enumerate(tables):
+            found *= powers[short >> low * _DIGIT & (1 << _DIGIT) - 1]
+        lower = np.maximum(np.floor(np.ldexp(found, places)).astype(np.int64) - 1, 0)
+        bounds[part] = np.where(is_open[part], lower + 3, 0)
+    return bounds
 
 
 def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial, wraps
+from itertools import accumulate
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
@@ -40,12 +42,13 @@ from understudy.gate.selection import (
     batches,
     compute_distances,
     exponential_mechanism,
+    exponential_mechanism_many,
     indif,
     merge_codes,
     round_to_units,
     scale_scores,
 )
-from understudy.measurement import Critic, KroneckerQuery, Measurement
+from understudy.measurement import Cell, Critic, KroneckerQuery, Measurement
 from understudy.quality import NoisyError
 from understudy.schema import Recoding
 from understudy.source import Source
@@ -345,8 +348,9 @@ class PrivateTable:
     Args:
         source: the rows.
         budget: what may be spent.
-        noise: "exact" (ours) or "opendp", or an object with the same two methods; if it has a method `choose`, that
-            replaces `exponential_mechanism`. Recorded runs take a name.
+        noise: "exact" (ours) or "opendp", or an object with the same two methods; if it has methods `choose` and
+            `choose_many`, these replace `exponential_mechanism` and `exponential_mechanism_many`. Recorded runs take a
+            name.
         recorder: records answers before they are returned, and recalls them when a run is resumed.
         plan: sigma of each measurement, if all were fixed in advance under a "pld" budget; each can be made once, and
             nothing else can be asked.
@@ -628,6 +632,86 @@ class PrivateTable:
         return Selection(self._answer([charge], choose), charge.scale, charge.sensitivity)
 
     @one_at_a_time
+    def select_cells(
+        self,
+        cliques: Iterable[Clique],
+        *,
+        against: Mapping[Clique, ArrayLike],
+        count: int,
+        rho: float,
+        used: Iterable[Cell] = (),
+    ) -> list[Cell]:
+        """Select cells whose true counts are far from the given ones, one after the other, by exponential mechanisms.
+
+        The score of a cell is its distance |count - given count|. Each selection is among the cells of all cliques that
+        neither `used` names nor an earlier selection took, with probability exactly proportional to
+        exp(epsilon score / (2 sensitivity)).
+
+        Args:
+            cliques: the candidates are all cells of these.
+            against: the given marginals; public.
+            count: the number of selections.
+            rho: the share of the budget for all of them.
+            used: cells that are no candidates, such as those selected before; public.
+
+        **Privacy.** Costs at most `rho`: `count` charges of epsilon^2 / 8 <= `rho` / `count` each in zCDP (epsilon in
+        pure DP), epsilon rounded down. One unit changes a cell's count, and so its distance from a fixed number, by at
+        most `neighbours.cell`; the scores are not monotone, hence the 2. Given the earlier selections, which are
+        released, the candidates of the next are public, so each is an exponential mechanism on the same scores, and
+        their charges add up by adaptive composition. That they use weights computed once changes no probability. Given
+        counts are rounded to multiples of 2^-16 rows first, so that scores are whole numbers.
+
+        Raises:
+            SettingError: if columns are unknown, a marginal is missing or has the wrong size, a used cell is no cell of
+                the cliques, or fewer than `count` candidates are left.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._check_cliques(cliques)
+        count = as_whole("count", count, least=1)
+        starts = [0, *accumulate(map(self.domain.cells, wanted))]
+        taken = self._locate_cells(used, wanted, starts)
+        left = starts[-1] - len(taken)
+        if count > left:
+            raise SettingError(f"select_cells: {left} cells are left to choose from, fewer than {count}")
+        if starts[-1] > LARGEST_TABLE:
+            raise SettingError(f"select_cells: {starts[-1]} cells are more than {LARGEST_TABLE}; use fewer cliques")
+        self._refuse_if_planned()
+        given, share = check_marginals(wanted, against, self.domain), self.__account.share(rho)
+        sensitivity, pure = Fraction(self.neighbours.cell), self.__account.budget.pure
+        each = exponential_charge([], sensitivity, share=share / count, pure=pure)
+        _, listed = list_candidates([*wanted, *taken])
+        charges = [replace(each, what="cells", candidates=(left - i, listed)) for i in range(count)]
+
+        def choose() -> NDArray[np.int64]:
+            keep = not isinstance(against, FixedMarginals) or against.again
+            scores = np.empty(starts[-1], np.int64)
+            for i, (clique, counts) in enumerate(self._counts(wanted, keep=keep)):
+                part = scores[starts[i] : starts[i + 1]]
+                np.left_shift(counts, BITS, out=part, dtype=np.int64)
+                np.abs(np.subtract(part, given[clique](), out=part), out=part)
+            rate = Fraction(each.scale) / (2 * sensitivity * (1 << BITS))
+            select = getattr(self.__noise, "choose_many", exponential_mechanism_many)
+            return np.asarray(select(scores, rate, count, taken), np.int64)
+
+        found = self._answer(charges, choose).tolist()
+        places = [bisect_right(starts, cell) - 1 for cell in found]
+        return [Cell(wanted[i], cell - starts[i]) for i, cell in zip(places, found, strict=True)]
+
+    def _locate_cells(self, cells: Iterable[Cell], cliques: Sequence[Clique], starts: Sequence[int]) -> list[int]:
+        """Return the numbers of these cells among all cells of the cliques, in order, each once.
+
+        Raises:
+            SettingError: if one is no cell of the cliques.
+        """
+        place, found = {clique: i for i, clique in enumerate(cliques)}, set[int]()
+        for clique, number in cells:
+            i = place.get(clique)
+            if i is None or not 0 <= number < starts[i + 1] - starts[i]:
+                raise SettingError(f"select_cells: used names a cell of {clique} that is no candidate")
+            found.add(starts[i] + number)
+        return sorted(found)
+
+    @one_at_a_time
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """Return noisy InDif scores: the distance of each pair's marginal from the product of its columns, in rows.
 
@@ -858,11 +942,14 @@ class PrivateTable:
         near = self.neighbours
         digest = None if query is None else query.digest
         if self.__account.budget.pure:
-            reach = near.marginal_l1 if query is None else near.query_l1(query.column_sum)
+            reach = near.marginal_l1
+            if query is not None:
+                reach = near.query_l1(query.column_sum, negative=query.negative, single=query.shape[0] == 1)
             return replace(laplace_charge(what, (clique,), reach, share=share), query=digest)
         squared = near.marginal_l2_squared
         if query is not None:
-            squared = near.query_l2_squared(query.column_squared, negative=query.negative)
+            single = query.shape[0] == 1
+            squared = near.query_l2_squared(query.column_squared, negative=query.negative, single=single)
         return replace(gaussian_charge(what, (clique,), squared, share=share), query=digest)
 
     def _refuse_if_planned(self) -> None:

@@ -42,6 +42,7 @@ _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
 # Statements that every answer uses, built once: building a statement takes longer than executing it.
 _LAST_ENTRY = sa.select(entries.c.number, entries.c.time).order_by(entries.c.number.desc()).limit(1)
+_LAST = sa.select(sa.func.max(entries.c.number))
 _LAST_OF_RUN = sa.select(sa.func.max(entries.c.number)).where(entries.c.run == sa.bindparam("run"))
 _FIRST_OF_KIND = (
     sa.select(entries)
@@ -138,6 +139,14 @@ class Ledger:
     def address(self) -> str:
         """The address of the ledger."""
         return self._database.address
+
+    @property
+    def latest(self) -> int:
+        """The number of the last entry, 0 if there is none: what was read stays true as long as it does not change."""
+        if not self._database.exists:
+            return 0
+        with self._database.read() as connection:
+            return int(connection.execute(_LAST).scalar() or 0)
 
     def close(self) -> None:
         """Close the database."""
@@ -368,7 +377,7 @@ class Ledger:
         """Add a grant and return it with its number. Only the user who entered a dataset grants budget for it.
 
         Raises:
-            SettingError: if it is not a grant, its name is not allowed, or somebody else entered the dataset.
+            SettingError: if it is not a grant, its name is not allowed, or another user entered the dataset.
         """
         if not isinstance(grant, Grant):
             raise SettingError("grant: give a `Grant`, such as Grant('people', epsilon=4)")
@@ -384,7 +393,7 @@ class Ledger:
         """Revoke a grant: nothing more can be drawn on it.
 
         Raises:
-            SettingError: if there is no such grant, or somebody else entered its dataset.
+            SettingError: if there is no such grant, or another user entered its dataset.
         """
         with self._database.write() as connection:
             log = _Log(connection)
@@ -569,9 +578,9 @@ class Ledger:
     def export(self) -> Iterator[str]:
         """Yield every entry as a line of JSON, with digests instead of payloads, for an auditor."""
         for entry in self.entries():
-            said = {name: getattr(entry, name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")}
-            said["payload"] = None if entry.payload is None else hashlib.sha256(entry.payload).hexdigest()
-            yield json.dumps(said | {"leaf": entry.leaf.hex()})
+            line = {name: getattr(entry, name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")}
+            line["payload"] = None if entry.payload is None else hashlib.sha256(entry.payload).hexdigest()
+            yield json.dumps(line | {"leaf": entry.leaf.hex()})
 
 
 class _Log:
@@ -804,8 +813,8 @@ def _leaf_data(row: Any) -> bytes:
     """Return the bytes that a leaf hashes: all fields of the entry, its payload by a digest."""
     get: Callable[[str], Any] = row.get if isinstance(row, Mapping) else lambda name: getattr(row, name)
     payload = get("payload")
-    said = [get(name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")]
-    return json.dumps([*said, None if payload is None else hashlib.sha256(payload).hexdigest()]).encode()
+    facts = [get(name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")]
+    return json.dumps([*facts, None if payload is None else hashlib.sha256(payload).hexdigest()]).encode()
 
 
 def _leaves(connection: sa.Connection) -> list[bytes]:
@@ -847,10 +856,10 @@ def _import_book(connection: sa.Connection) -> None:
                 terms = Grant(page.stem, **lines[0], per="year")
                 body = {name: getattr(terms, name) for name in ("epsilon", "delta", "rho", "per", "to")}
                 numbers[page.stem] = log.add("grant", body, dataset=page.stem)
-            for said in (line for line in lines if page.suffix == ".jsonl" and "attempt" not in line):
+            for old in (line for line in lines if page.suffix == ".jsonl" and "attempt" not in line):
                 run = secrets.token_hex(8)
-                body = {"budget": budget_to_dict(budget_from_dict(said)), "unit": said.get("protects", ""), "key": None}
-                body |= {"grants": [], "spec": {}, "time": said.get("time")}
+                body = {"budget": budget_to_dict(budget_from_dict(old)), "unit": old.get("protects", ""), "key": None}
+                body |= {"grants": [], "spec": {}, "time": old.get("time")}
                 log.add("reserve", body, dataset=page.stem, run=run)
                 log.add("finish", {"release": None, "imported": True}, dataset=page.stem, run=run)
         except (OSError, ValueError, KeyError, TypeError, SettingError):

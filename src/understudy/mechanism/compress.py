@@ -59,7 +59,7 @@ def compress(
         SettingError: if the threshold is negative or not a number.
 
     >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
-    >>> compress(Domain({"age": 4, "sex": 2}), [ages]).merged("age")
+    >>> compress(Domain({"age": 4, "sex": 2}), [ages]).merged_codes("age")
     [[0], [2], [1, 3]]
     """
     if not threshold >= 0:

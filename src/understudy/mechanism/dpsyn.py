@@ -78,7 +78,7 @@ class DPSyn(Mechanism):
 
     def make_generator(self) -> Generator:
         """Return gradual updates, or a graphical model if it is small enough."""
-        return Generator(self.generator, 80.0, updates=self.updates)
+        return Generator(self.generator, 80.0, as_printed=self.updates == "dpsyn", updates=self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of a few copies of all tables."""
@@ -103,7 +103,7 @@ def keep_frequent(ones: Sequence[Measurement], *, significant: float, least: flo
     Noisy counts are cut first (Norm-Cut): negative ones, and the smallest positive ones that make up for them, are 0.
 
     >>> ages = Measurement(("age",), np.array([900, 20, 700, -5, 3, 500]), 2.0)
-    >>> keep_frequent([ages], significant=4.5, least=0.001, most=3).merged("age")
+    >>> keep_frequent([ages], significant=4.5, least=0.001, most=3).merged_codes("age")
     [[0], [2], [5], [1, 3, 4]]
     """
     maps = {}

@@ -1,7 +1,7 @@
 """`gem`: a generator network trained on marginals selected one by one (Liu et al. 2021, "Iterative Methods").
 
-The variant that the AIM paper compares with: a query is a whole marginal. Differences from the paper are explained in
-docs/decisions/gem.md; paper mode undoes what is a setting.
+By default a query is a whole marginal, the variant that the AIM paper compares with; as published, it is one cell.
+Differences from the paper are explained in docs/decisions/gem.md.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.base import Count
 from understudy.mechanism.rap import RAP
-from understudy.model.network import NetworkModel, network_of
+from understudy.model.network import CellTraining, NetworkModel, network_of
 from understudy.model.relaxed import RelaxedModel
+
+_ALPHA = 0.67  # a: selecting costs a^2 eps_0^2 / 2 in a round, measuring (1 - a)^2 eps_0^2 / 2
 
 
 class GEM(RAP):
@@ -23,13 +25,15 @@ class GEM(RAP):
     This is RAP with a network: two residual blocks make relaxed rows from fixed noise, and each round trains the
     network on all measurements.
 
-    **Privacy.** Rows are read only by `measure` and `select` of the gate. The noise that the
+    **Privacy.** Rows are read only by `measure` and `select` (or `select_cells`) of the gate. The noise that the
     network starts from is public and fixed; training is post-processing. The shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
         rounds: the number of rounds (T in the paper).
-        batch: the number of marginals that a round selects and measures; 1 in the paper.
+        batch: the number of queries that a round selects and measures; 1 in the paper.
+        queries: "marginals", all cells of which are measured, or "cells", single cells, as in the paper, with its
+            network and training; needs first=0.
         measured: the part of each round's budget for measuring; the rest is for selection. (1 - a)^2 / (a^2 + (1 -
             a)^2) for the paper's a.
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
@@ -49,8 +53,12 @@ class GEM(RAP):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Return the paper's settings: nothing measured before the first round, half of each round for selection."""
-        return {"first": 0.0, "measured": 0.5}
+        """Return the paper's settings: cells, nothing measured before the first round, a = 0.67 for selection."""
+        return {"first": 0.0, "queries": "cells", "measured": (1 - _ALPHA) ** 2 / (_ALPHA**2 + (1 - _ALPHA) ** 2)}
+
+    def train(self, domain: Domain) -> CellTraining:
+        """Return a new network, which learns from cells."""
+        return CellTraining(domain, self.rounds)
 
     def project(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None

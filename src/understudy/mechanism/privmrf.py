@@ -362,7 +362,7 @@ def first_marginals(
 
 
 def fill_marginals(marginals: Sequence[Clique], candidates: Iterable[Clique], count: int) -> list[Clique]:
-    """Add candidates, drawn evenly by the SHA-256 of their columns' names, until there are so many marginals."""
+    """Add candidates, drawn evenly by the SHA-256 of their columns' names, until there are this many marginals."""
     others = {r: 1.0 for r in candidates if r not in marginals}
     return [*marginals, *draw_candidates(others, max(0, count - len(marginals)), -1)]
 

@@ -1,26 +1,30 @@
-"""`rap`: relaxed adaptive projection (Aydore et al. 2021), with whole marginals as queries.
+"""`rap`: relaxed adaptive projection (Aydore et al. 2021), with whole marginals or, as published, cells as queries.
 
-Differences from the paper are explained in docs/decisions/rap.md; paper mode undoes what is a setting.
+Differences from the paper are explained in docs/decisions/rap.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
+from understudy.measurement import Cell, Measurement, noisy_total
 from understudy.mechanism.adaptive import ModelMarginals
 from understudy.mechanism.aim import fit_into
 from understudy.mechanism.base import Count, Footprint, Share
 from understudy.mechanism.columns_first import ColumnsFirst
+from understudy.mechanism.columns_first import count_rows as measure_rows
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
+from understudy.model.network import CellTraining
 from understudy.model.protocol import Model
-from understudy.model.relaxed import RelaxedModel, count_rows, relaxed_of
+from understudy.model.relaxed import CellProjection, RelaxedModel, count_rows, relaxed_of
 from understudy.progress import Progress, Step, silent
+from understudy.schema import Recoding
 from understudy.workload import Workload
 
 _MOST_CELLS = 1 << 24  # cells of all candidates together
@@ -32,13 +36,14 @@ class RAP(ColumnsFirst):
     The model consists of a thousand rows of relaxed one-hot codes. It needs no junction tree, so any marginals may be
     measured together.
 
-    **Privacy.** Rows are read only by `measure` and `select` of the gate. Candidates, offsets
+    **Privacy.** Rows are read only by `measure` and `select` (or `select_cells`) of the gate. Candidates, offsets
     and shares follow from the schema, the settings and earlier answers; the shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
         rounds: the number of rounds (T in the paper).
-        batch: the number of marginals that a round selects and measures (K).
+        batch: the number of queries that a round selects and measures (K).
+        queries: "marginals", all cells of which are measured, or "cells", single cells, as in the paper; needs first=0.
         measured: the part of each round's budget for measuring; the rest is for selection.
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
         look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
@@ -58,16 +63,24 @@ class RAP(ColumnsFirst):
     workload: str = "all-3way"
     rounds: Count = 10
     batch: Count = 5
+    queries: Literal["marginals", "cells"] = "marginals"
     measured: Share = 0.9
     max_cells: Count = 1_000_000
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Return the paper's settings: no measurement before the first round, half of each round for selection."""
-        return {"first": 0.0, "measured": 0.5}
+        """Return the paper's settings: cells, nothing measured before the first round, half of it for selection."""
+        return {"first": 0.0, "queries": "cells", "measured": 0.5}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.queries == "cells" and self.first > 0:
+            raise SettingError(f"{self.name}: queries='cells' measures no columns first; set first=0 as well")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, then select, measure and project in each round."""
+        if self.queries == "cells":
+            return self._fit_cells(table, rho=rho, progress=progress)
         declared, total = table.domain, table.rows_public
         columns = [r for r in self._cliques(declared) if len(r) == 1]
         raw, _, left, table = self.measure_columns(table, columns, rho=rho, progress=progress)
@@ -87,6 +100,58 @@ class RAP(ColumnsFirst):
         kept = [*raw, *measurements[len(raw) :]]
         return self.conclude(table, kept, rounds=[{"chosen": list(r)} for r in chosen], progress=progress)
 
+    def _fit_cells(self, table: PrivateTable, *, rho: float, progress: Progress) -> Fit:
+        """Select cells, measure each, and project, in each round; every query costs the same."""
+        raw, left = measure_rows(table, [], rho)
+        rows, cliques = float(table.rows_public or noisy_total(raw)), self._cell_cliques(table)
+        each = left / (self.rounds * self.batch)
+        training, cells, measured = self.train(table.domain), list[Cell](), list[Measurement]()
+        open_ = sum(map(table.domain.cells, cliques))
+        for number in range(self.rounds):
+            model = RelaxedModel(table.domain, rows, training.rows())
+            batch = min(self.batch, open_ - len(cells))
+            if not batch:
+                break
+            new = table.select_cells(
+                cliques,
+                against=ModelMarginals(model, cliques),
+                count=batch,
+                rho=(1 - self.measured) * each * batch,
+                used=cells,
+            )
+            for cell in new:
+                query = {cell.clique: cell.query(table.domain)}
+                measured += table.measure([cell.clique], rho=self.measured * each, queries=query)
+            cells += new
+            training.learn(measured, rows)
+            progress(Step("measure", (number + 1) / self.rounds, f"round {number + 1}: {len(new)} cells"))
+        model = RelaxedModel(table.domain, rows, training.final_rows())
+        chosen = [{"chosen": list(cell.clique), "cell": cell.number} for cell in cells]
+        return Fit(model, [*raw, *measured], table.recoding, rounds=chosen)
+
+    def train(self, domain: Domain) -> CellProjection | CellTraining:
+        """Return new rows, which learn from cells."""
+        return CellProjection(domain)
+
+    def own_model(
+        self, domain: Domain, measurements: Sequence[Measurement], recoding: Recoding, total: float | None
+    ) -> Model | None:
+        """Repeat the training of a run on cells from its measurements, in their order; None for marginals."""
+        if self.queries == "marginals":
+            return None
+        cells = [one for one in measurements if one.query is not None]
+        rows, training = float(total or noisy_total(measurements)), self.train(domain)
+        for end in range(self.batch, len(cells) + self.batch, self.batch):
+            training.learn(cells[:end], rows)
+        return RelaxedModel(domain, rows, training.final_rows())
+
+    def _cell_cliques(self, table: PrivateTable) -> list[Clique]:
+        """Return the cliques of the workload, smallest first if all of them have too many cells; else columns."""
+        domain = table.domain
+        fitting = [r for r in Workload.parse(self.workload, domain) if domain.cells(r) <= self.max_cells]
+        fitting = [r for r in fitting if table.can_measure(r)] or [(column,) for column in domain]
+        return list(fit_into(domain, dict.fromkeys(fitting, 1.0), _MOST_CELLS))
+
     def project(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
     ) -> RelaxedModel:
@@ -98,7 +163,10 @@ class RAP(ColumnsFirst):
         closure = Workload.parse(self.workload, domain).closure()
         cells = min(sum(min(domain.cells(r), self.max_cells) for r in closure), _MOST_CELLS)
         rows = count_rows(domain) * (sum(domain.values()) + 4 * math.isqrt(self.max_cells))
-        return Footprint(memory_bytes=32 * cells + 32 * rows + (64 << 20), disk_bytes=16 * cells + 4 * rows + (1 << 20))
+        each = 64 if self.queries == "cells" else 32  # scores and weights of all cells
+        return Footprint(
+            memory_bytes=each * cells + 32 * rows + (64 << 20), disk_bytes=16 * cells + 4 * rows + (1 << 20)
+        )
 
     def _choose(
         self,

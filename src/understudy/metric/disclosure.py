@@ -24,7 +24,7 @@ class Settings:
     """Settings of `disclosure`.
 
     Attributes:
-        rows: at most so many rows of each side are compared.
+        rows: the largest number of rows of each side that is compared.
     """
 
     rows: Annotated[int, Field(ge=2)] = 200_000

@@ -39,7 +39,7 @@ class Attribute:
     Attributes:
         size: how many values it has.
         weight: its share of the distance; None: mass never moves along it (weight infinity).
-        chain: so many values, the first ones, are ordered and each is next to the one before; the others have no
+        chain: this many values, the first ones, are ordered and each is next to the one before; the others have no
             neighbours.
         levels: for values without order, the group of each value by level, finest first: the hierarchy below its root.
         distances: instead, the semantic distance of any two of the first values, between 0 and 1, such as on a map.
@@ -226,7 +226,7 @@ class Settings:
             ``{clique: [a, b], weight: 2, tolerance: 5, level: {a: region}, moving: {b: 1}}``.
         weights: one weight by marginal; None: 1 for one- and two-way marginals and 3 for three-way ones.
         ways: how many columns a marginal has when marginals are not given.
-        most: at most so many marginals for each entry of `ways`, drawn at random.
+        most: the largest number of marginals for each entry of `ways`; they are drawn at random.
         cells: marginals with more cells than this are left out.
         tolerance: differences of a cell up to this are free; 2 in the paper's study.
         alpha: the cost of adding or removing a row; 1 in the paper's definition.
@@ -288,7 +288,7 @@ def _choose_marginals(
         find_column(schema, name, "mgd")
     notes: tuple[str, ...] = (f"Differences of up to {settings.tolerance} rows in a cell are free.",)
     if settings.marginals is not None:
-        targets = [_make_target(said, schema, settings) for said in settings.marginals]
+        targets = [_make_target(entry, schema, settings) for entry in settings.marginals]
     else:
         targets = []
         for way in settings.ways:
@@ -307,9 +307,9 @@ def _choose_marginals(
 _OWN = ("clique", "weight", "tolerance", "level", "moving")
 
 
-def _make_target(said: Clique | Mapping[str, Any], schema: Schema, settings: Settings) -> Target:
+def _make_target(entry: Clique | Mapping[str, Any], schema: Schema, settings: Settings) -> Target:
     """Return a target from a list of columns, or from a mapping with settings that win over those of all marginals."""
-    own: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {"clique": said}
+    own: dict[str, Any] = dict(entry) if isinstance(entry, Mapping) else {"clique": entry}
     if unknown := set(own) - set(_OWN):
         raise SettingError(f"mgd.marginals: a marginal has no {min(unknown)!r}; it has {', '.join(_OWN)}")
     named = own.get("clique") or ()

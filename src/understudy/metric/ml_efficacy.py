@@ -29,7 +29,7 @@ class Settings:
         target: the column to predict; default the last one of at most 20 declared values.
         models: which models are trained: "logistic", "tree", "forest".
         test: the share of real rows that is held out for testing.
-        rows: at most so many rows train a model, and as many test it.
+        rows: the largest number of rows that train a model, and of rows that test it.
     """
 
     target: str | None = None

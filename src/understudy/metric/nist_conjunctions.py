@@ -30,7 +30,7 @@ class Settings:
     Attributes:
         draws: how many rows are drawn (with replacement; repeats are dropped).
         chance: the chance that a column enters a rule: 0.10 in match 3, 0.33 in match 2.
-        rows: at most so many rows of each table are tested.
+        rows: the largest number of rows of each table that is tested.
     """
 
     draws: Positive = 300

@@ -12,7 +12,7 @@ from understudy.metric.base import STRICT, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows, find_column, require_same_columns
 from understudy.schema import Schema
 
-_FEW_CODES = 12  # columns of at most so many codes make groups, unless others are named
+_FEW_CODES = 12  # columns of at most this many codes make groups, unless others are named
 _FARTHEST = 1.0  # the error of a statistic that one table does not have, and the largest that is counted
 _PERCENTILES = {"25th percentile": 25, "median": 50, "75th percentile": 75, "95th percentile": 95}
 
@@ -23,8 +23,8 @@ class Settings:
 
     Attributes:
         groups: columns whose values make groups; by default those of at most 12 codes that are not numeric.
-        fewest: a group counts if the real table has at least so many rows of it.
-        most: at most so many pairs of a numeric column and a column of groups are compared, drawn at random.
+        fewest: the least number of real rows of a group that counts.
+        most: the largest number of pairs of a numeric column and a column of groups; they are drawn at random.
     """
 
     groups: tuple[str, ...] = ()

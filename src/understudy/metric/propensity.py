@@ -129,8 +129,8 @@ class Settings:
         folds: how many folds it has.
         split: the part of a fold that the model is fitted to.
         permutations: how many permutations make the null of a tree, and of what is held out (pmse_ratio only).
-        rows: at most so many rows of each table are used.
-        terms: at most so many values of a column enter a regression, the commonest; the others are one term together.
+        rows: the largest number of rows of each table that is used.
+        terms: the number of values of a column, the commonest, with a term in a regression; all others are one term.
     """
 
     models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("logistic", "cart")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
 import numpy as np
@@ -30,7 +32,7 @@ from understudy.metric import (
 )
 from understudy.metric.base import Metric, Part, Score
 from understudy.metric.tables import Rows
-from understudy.progress import Progress, Step, silent
+from understudy.progress import Progress, Step, report_compiling, silent
 from understudy.schema import Schema
 
 METRICS: dict[str, Metric] = {
@@ -165,8 +167,29 @@ def measure(
     metrics_by_name = {name: get_metric(name) for name in names}
     ready = [(metric, read_settings(metric, settings.get(name, {}))) for name, metric in metrics_by_name.items()]
     scores = []
-    for place, (metric, given) in enumerate(ready):
-        progress(Step("evaluate", place / len(ready), metric.title))
-        rng = np.random.default_rng([seed, zlib.crc32(metric.name.encode())])
-        scores.append(metric.measure(real, synthetic, schema, given, rng))
+    with report_compiling(progress), one_thread() if CLASSIFIERS & set(names) else nullcontext():
+        for place, (metric, given) in enumerate(ready):
+            progress(Step("evaluate", place / len(ready), metric.title))
+            rng = np.random.default_rng([seed, zlib.crc32(metric.name.encode())])
+            scores.append(metric.measure(real, synthetic, schema, given, rng))
     return scores
+
+
+CLASSIFIERS = {"pmse", "pmse_ratio", "specks", "ml_efficacy"}
+"""Metrics that train classifiers."""
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Keep numpy and scikit-learn to one thread: on a busy machine, threads that wait for each other take most time."""
+    if not has_sklearn():
+        return nullcontext()
+    import sklearn.ensemble  # noqa: F401 - its threads are limited only once they are loaded
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
+
+
+def has_sklearn() -> bool:
+    """Whether scikit-learn is installed, which trees and forests need."""
+    return find_spec("sklearn") is not None

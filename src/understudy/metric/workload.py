@@ -35,7 +35,7 @@ class Settings:
         cliques: the marginals, or None for all sets of `ways` columns.
         weights: one weight by clique; None: all 1.
         ways: how many columns a marginal has when neither a workload nor cliques are given.
-        most: at most so many marginals for each entry of `ways`, drawn at random; None: all.
+        most: the largest number of marginals for each entry of `ways`, drawn at random; None for all.
         weight: a numeric column; totals and shares are then weighted by it.
     """
 

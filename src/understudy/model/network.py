@@ -19,11 +19,13 @@ from understudy.domain import Domain
 from understudy.measurement import SLOPE, Critic, Measurement
 from understudy.model.relaxed import (
     Adam,
+    CellAnswers,
     Floats,
     RelaxedModel,
     Targets,
     block_places,
     count_rows,
+    measured_shares,
     softmax,
     softmax_gradient,
 )
@@ -43,20 +45,20 @@ class Network:
     Args:
         domain: the columns.
         ones: by column the shares at the start.
+        noise: the width of the noise.
+        hidden: the width of each block.
     """
 
-    def __init__(self, domain: Domain, ones: dict[str, NDArray[Any]]) -> None:
-        rng, width = np.random.default_rng(0), _NOISE
+    def __init__(
+        self, domain: Domain, ones: dict[str, NDArray[Any]], noise: int = _NOISE, hidden: int = _HIDDEN
+    ) -> None:
+        rng, width = np.random.default_rng(0), noise
         self._domain = domain
-        self._noise = rng.normal(size=(count_rows(domain), _NOISE)).astype(np.float32)
+        self._noise = rng.normal(size=(count_rows(domain), noise)).astype(np.float32)
         self.parameters: list[Floats] = []
         for _ in range(2):
-            self.parameters += [
-                _dense(rng, width, _HIDDEN),
-                np.ones(_HIDDEN, np.float32),
-                np.zeros(_HIDDEN, np.float32),
-            ]
-            width += _HIDDEN
+            self.parameters += [_dense(rng, width, hidden), np.ones(hidden, np.float32), np.zeros(hidden, np.float32)]
+            width += hidden
         start = np.log(np.concatenate(list(ones.values())) + 1e-6).astype(np.float32)
         self.parameters += [_dense(rng, width, len(start)), start]
 
@@ -141,6 +143,90 @@ def network_of(
             before = loss
         optimiser.step(gradients, slower=0.5 + 0.5 * math.cos(math.pi * step / steps))
     return NetworkModel(domain, targets.total, network)
+
+
+# Training on single cells, as in the paper
+
+_PAPER_NOISE, _PAPER_HIDDEN, _PAPER_RATE = 512, 1024, 1e-4
+_PAPER_STEPS, _PAPER_WORST = 100, 100  # steps of a round, and the most cells that a step learns from
+_FOLLOW, _PART = 0.5, 0.5  # of the average of the largest error; cells with so much of it are learned from
+_KEEP = 0.9  # of the average of the network's weights over the last rounds
+
+
+class CellTraining:
+    """GEM's training: a network that learns, round after round, from the worst of the cells measured so far.
+
+    A round minimises the mean absolute error over the cells whose error is at least half of a moving average of the
+    rounds' largest errors, at most the 100 worst: at most 100 steps of a new Adam, whose rate of 1e-4 falls along a
+    cosine. A step without such a cell ends the round. The weights of the last half of the rounds are averaged
+    exponentially. Seeds are fixed: the same measurements, in the same order, give the same network.
+
+    **Privacy.** Post-processing of measurements.
+
+    Args:
+        domain: the columns.
+        rounds: the number of rounds (T).
+    """
+
+    def __init__(self, domain: Domain, rounds: int) -> None:
+        ones: dict[str, NDArray[Any]] = {column: np.full(size, 1 / size) for column, size in domain.items()}
+        self._domain, self._rounds, self._learned = domain, rounds, 0
+        self._network = Network(domain, ones, _PAPER_NOISE, _PAPER_HIDDEN)
+        self._largest: float | None = None
+        self._average: list[Floats] | None = None
+
+    def learn(self, cells: Sequence[Measurement], total: float) -> None:
+        """Train for one round on the cells measured so far."""
+        answers, targets = CellAnswers(self._domain, cells), measured_shares(cells, total)
+        largest = float(np.abs(answers.answers(self.rows()) - targets).max())
+        self._largest = largest if self._largest is None else _FOLLOW * self._largest + (1 - _FOLLOW) * largest
+        least = _PART * self._largest
+
+        def lose(shares: Floats) -> tuple[float, Floats]:
+            """The mean absolute error over the worst cells, and its derivative; no number if there is none."""
+            apart = answers.answers(shares) - targets
+            worst = find_worst(np.abs(apart), least)
+            pull = np.zeros_like(apart)
+            pull[worst] = np.sign(apart[worst]) / np.float32(max(1, len(worst)))
+            loss = float(np.abs(apart[worst]).mean()) if len(worst) else math.nan
+            return loss, answers.gradient(shares, pull)
+
+        optimiser = Adam(self._network.parameters, _PAPER_RATE)
+        for step in range(_PAPER_STEPS):
+            loss, gradients = self._network.loss(lose)
+            if math.isnan(loss):
+                break
+            optimiser.step(gradients, slower=0.5 + 0.5 * math.cos(math.pi * step / _PAPER_STEPS))
+        self._learned += 1
+        if self._learned > self._rounds - max(1, self._rounds // 2):
+            now = self._network.parameters
+            if self._average is None:
+                self._average = [array.copy() for array in now]
+            for mean, array in zip(self._average, now, strict=True):
+                mean += np.float32(1 - _KEEP) * (array - mean)
+
+    def rows(self) -> Floats:
+        """Return the relaxed rows of the network as it is."""
+        return self._network.rows()
+
+    def final_rows(self) -> Floats:
+        """Return the relaxed rows of the averaged network; as it is, if the last half of the rounds has not begun."""
+        if self._average is None:
+            return self.rows()
+        trained, self._network.parameters = self._network.parameters, self._average
+        found = self.rows()
+        self._network.parameters = trained
+        return found
+
+
+def find_worst(errors: Floats, least: float) -> NDArray[np.int64]:
+    """Return the places of the errors that are at least `least`, the largest first, at most 100.
+
+    >>> find_worst(np.array([0.1, 0.4, 0.3], np.float32), 0.2).tolist()
+    [1, 2]
+    """
+    order = np.argsort(-errors, kind="stable")[:_PAPER_WORST]
+    return order[errors[order] >= least]
 
 
 # A network that is trained against a critic

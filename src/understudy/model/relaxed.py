@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError
-from understudy.measurement import Measurement, weighted_mean
+from understudy.measurement import KroneckerQuery, Measurement, weighted_mean
 from understudy.model.consistency import forbidden_mask, marginal_of, noisy_tables, norm_sub
 from understudy.model.gum import find_forbidden_rows, repair_rows, rule_tables
 
@@ -192,6 +192,56 @@ def _product(shares: NDArray[Any], part: Sequence[slice]) -> NDArray[Any]:
 # The loss of relaxed rows, and its gradient
 
 
+class CellAnswers:
+    """The answers of relaxed rows to single cells, in shares of the rows, and their derivatives.
+
+    Args:
+        domain: the columns.
+        cells: measurements of one cell each (`Cell.query`).
+
+    Raises:
+        InputError: if a measurement is not of a single cell.
+    """
+
+    def __init__(self, domain: Domain, cells: Sequence[Measurement]) -> None:
+        places, width = block_places(domain), max((len(cell.clique) for cell in cells), default=0)
+        self._places = np.full((width, len(cells)), sum(domain.values()))  # the place after the last holds ones
+        for number, cell in enumerate(cells):
+            query = cell.query
+            if not isinstance(query, KroneckerQuery) or query.shape[0] != 1 or query.column_sum != 1:
+                raise InputError(f"measurement of {cell.clique}: it is not of a single cell")
+            for i, (column, factor) in enumerate(zip(cell.clique, query.factors, strict=True)):
+                self._places[i, number] = places[column].start + int(factor[0].argmax())
+
+    def answers(self, shares: Floats) -> Floats:
+        """Return the mean over the rows of the product of each cell's probabilities."""
+        found: Floats = np.prod(self._factors(shares), axis=0).mean(axis=1)
+        return found
+
+    def gradient(self, shares: Floats, pull: Floats) -> Floats:
+        """Return the derivative by the rows' probabilities, given that by the answers."""
+        factors, found = self._factors(shares), np.zeros((shares.shape[1] + 1, len(shares)), np.float32)
+        for i, places in enumerate(self._places):
+            others = np.prod(np.delete(factors, i, axis=0), axis=0) * (pull / np.float32(len(shares)))[:, None]
+            order = np.argsort(places, kind="stable")
+            kept, starts = np.unique(places[order], return_index=True)
+            found[kept] += np.add.reduceat(others[order], starts, axis=0)
+        return np.ascontiguousarray(found[:-1].T)
+
+    def _factors(self, shares: Floats) -> Floats:
+        """Return the probabilities that are multiplied: by column of a clique, cell and relaxed row."""
+        padded = np.concatenate([shares.T, np.ones((1, len(shares)), np.float32)])
+        found: Floats = padded[self._places]
+        return found
+
+
+def measured_shares(cells: Sequence[Measurement], total: float) -> Floats:
+    """Return the noisy shares of the rows in measured cells, clipped to [0, 1]."""
+    values = np.concatenate([cell.values for cell in cells]) if cells else np.zeros(0)
+    found: Floats = np.clip(values / total, 0.0, 1.0).astype(np.float32)
+    return found
+
+
 class TableLoss:
     """The distance of relaxed rows from noisy tables: weighted least squares over all cells, in shares of the rows.
 
@@ -279,6 +329,51 @@ class Adam:
             square *= 0.999
             square += 0.001 * np.square(gradient)
             array -= np.float32(rate) * mean / (np.sqrt(square) + np.float32(1e-12))
+
+
+# Fitting relaxed rows to single cells, as in the paper
+
+_CELL_STEPS, _CELL_ENOUGH, _CELL_CHECKS = 5000, 1e-8, 5
+
+
+class CellProjection:
+    """RAP's projection: relaxed rows fitted to all cells measured so far, epoch after epoch.
+
+    Softmax rows, the sum of squares without weights, and Adam of rate 0.1, for at most 5000 steps; an epoch ends when
+    the loss is below 1e-8, or when five checks (every 50 steps) in a row found no smaller loss. Rows start from
+    standard normal logits of a fixed seed, so that the same measurements give the same rows.
+
+    **Privacy.** Post-processing of measurements.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        shape = count_rows(domain), sum(domain.values())
+        self._logits: Floats = np.random.default_rng(0).normal(0.0, _START, shape).astype(np.float32)
+
+    def learn(self, cells: Sequence[Measurement], total: float) -> None:
+        """Fit the rows to the cells measured so far, from the rows of the epoch before."""
+        answers, targets = CellAnswers(self._domain, cells), measured_shares(cells, total)
+        optimiser = Adam([self._logits], _RATE)
+        best, kept, failed = math.inf, self._logits.copy(), 0
+        for step in range(_CELL_STEPS + 1):
+            shares = softmax(self._domain, self._logits)
+            apart = answers.answers(shares) - targets
+            loss = float(np.vdot(apart, apart))
+            if step % _CHECK == 0 or loss < _CELL_ENOUGH:
+                failed = 0 if loss < best else failed + 1
+                if loss < best:
+                    best, kept = loss, self._logits.copy()
+                if loss < _CELL_ENOUGH or failed == _CELL_CHECKS:
+                    break
+            optimiser.step([softmax_gradient(self._domain, shares, answers.gradient(shares, 2 * apart))])
+        self._logits[:] = kept
+
+    def rows(self) -> Floats:
+        """Return the relaxed rows."""
+        return softmax(self._domain, self._logits)
+
+    final_rows = rows
 
 
 # Fitting relaxed rows

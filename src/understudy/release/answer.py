@@ -296,7 +296,7 @@ def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]
             )
         if isinstance(wanted, tuple) and len(wanted) != 2:
             raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
-        wanted = _normalise(wanted)
+        wanted = _read_decimals(columns[name], _normalise(wanted), schema.dialect)
         found.append(Condition(name, _find_part(columns[name], wanted), _find_spans(columns[name], wanted)))
     return found
 
@@ -307,6 +307,17 @@ def _normalise(wanted: Any) -> tuple[Any, ...] | list[Any]:
         return tuple(_to_moment(end) for end in wanted)
     several = isinstance(wanted, Collection) and not isinstance(wanted, str)
     return [None if _is_empty(value) else _to_moment(value) for value in (wanted if several else [wanted])]
+
+
+def _read_decimals(column: Coded, wanted: Any, dialect: Dialect) -> Any:
+    """Write numbers with the decimal mark of the file, as in `cost>"1000,50"`, with a point."""
+    if isinstance(wanted, tuple | list):
+        return type(wanted)(_read_decimals(column, value, dialect) for value in wanted)
+    if isinstance(wanted, Excluded):
+        return Excluded(_read_decimals(column, wanted.value, dialect))
+    if column.kind not in ("integer", "number") or not isinstance(wanted, str) or wanted in column.missing:
+        return wanted
+    return wanted.replace(dialect.group, "").replace(dialect.decimal, ".") if dialect.decimal in wanted else wanted
 
 
 def _is_empty(value: Any) -> bool:

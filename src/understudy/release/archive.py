@@ -17,7 +17,8 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
 from understudy.domain import Clique, Domain
-from understudy.errors import OutputError, ReleaseError
+from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.files import could_not_write, write_atomically
 from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
@@ -75,7 +76,7 @@ def write_archive(
         _write(path, members)
     except OSError as error:
         raise could_not_write(path, error) from None
-    except ValueError:  # "." and the like
+    except ValueError:  # "." has no name
         raise OutputError(f"{path} could not be written (no file)") from None
 
 
@@ -140,6 +141,19 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         if hashlib.sha256(members[name]).hexdigest() != digest:
             raise ReleaseError(f"{path}: part {name} was damaged or altered; ask for a fresh copy")
     return manifest, {name.removesuffix(".npy"): _read_array(members[name], path) for name in digests}
+
+
+@contextmanager
+def explain_damage(path: object) -> Iterator[None]:
+    """Turn every error that the content of a release file causes into a `ReleaseError` that names the file."""
+    try:
+        yield
+    except ReleaseError as error:
+        raise ReleaseError(f"{path}: {error}") from None
+    except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
+    except MemoryError:
+        raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
 
 def _file_digest(file: BinaryIO) -> bytes:
@@ -322,7 +336,7 @@ def _check_numbers(array: NDArray[Any]) -> NDArray[Any]:
 
 # -- What the manifest of a release file must look like, checked before anything is made of it.
 #
-# A digest is not a signature: whoever forges a release writes the digests anew. So every part is checked here, once,
+# A digest is not a signature: a forged release has digests of its own. So every part is checked here, once,
 # for its type and against the parts that it refers to; the rest of the package can rely on a loaded release as on one
 # that it made.
 
@@ -357,7 +371,17 @@ class _Neighbours(_Part):
 
 class _Charge(_Part):
     what: Literal[
-        "measure", "select", "dependence", "distances", "gradient", "type", "bounds", "bins", "values", "quality"
+        "measure",
+        "select",
+        "cells",
+        "dependence",
+        "distances",
+        "gradient",
+        "type",
+        "bounds",
+        "bins",
+        "values",
+        "quality",
     ]
     about: list[_Names]
     noise: Literal["gaussian", "laplace", "exponential"]
@@ -479,7 +503,7 @@ def check_page(page: Mapping[str, Any]) -> None:
     """
     checked = _Page.model_validate(dict(page))
     for charge in checked.receipt.charges:
-        if charge.what not in ("select", "dependence", "distances", "quality") and not (
+        if charge.what not in ("select", "cells", "dependence", "distances", "quality") and not (
             charge.about and charge.about[0]
         ):
             raise ValueError("a charge for no column")
@@ -572,19 +596,19 @@ def _check_pairs(entry: Mapping[str, Any], merged: Domain) -> None:
         if len(merged.check(fresh["pair"])) != 2 or expected.size != merged.cells(fresh["pair"]):
             raise ValueError("expected counts of other cells")
         if expected.dtype.kind not in "iuf" or not np.isfinite(expected).all() or not (expected >= 0).all():
-            raise ValueError("expected counts that are none")
+            raise ValueError("expected counts that are no counts")
     scores = np.asarray(entry.get("scores", ()))
     pairs = [merged.check(pair) for pair in entry.get("scored", ())]
     if scores.shape != (len(pairs),) or any(len(pair) != 2 for pair in pairs):
         raise ValueError("scores of other pairs")
     if len(pairs) and (scores.dtype.kind not in "iuf" or not np.isfinite(scores).all() or "scores_sigma" not in entry):
-        raise ValueError("scores that are none")
+        raise ValueError("scores that are not finite")
 
 
 def _read_places(array: NDArray[Any], count: int) -> set[int]:
     array = np.asarray(array)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not ((array >= 0) & (array < count)).all():
-        raise ValueError("places that are none")
+        raise ValueError("places outside the list")
     return set(array.tolist())
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
-from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
+from understudy.errors import ManyRows, ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
 from understudy.model.protocol import MODELS, Model
@@ -30,6 +30,7 @@ from understudy.release.answer import (
 from understudy.release.archive import (
     check_page,
     check_parts,
+    explain_damage,
     measurement_from_dict,
     measurement_to_dict,
     pack,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
     from understudy.release.inference.gap import Gaps
-    from understudy.release.linked import LinkedRelease
     from understudy.release.rows import RowMaker
     from understudy.svg import Chart
 
@@ -154,7 +154,7 @@ class Release:
         axis = isinstance(drawn, AxisColumn) and drawn.ordinary > 12
         shown = bars[: drawn.ordinary] if axis else sorted(bars, key=lambda bar: -bar.share)[:_DRAWN_BARS]
         edges = drawn.axis_edges() if isinstance(drawn, AxisColumn) and axis else None
-        return Chart.alone(distribution(f"Distribution of {column}", shown, ordered=axis, edges=edges))
+        return Chart.standalone(distribution(f"Distribution of {column}", shown, ordered=axis, edges=edges))
 
     def __repr__(self) -> str:
         columns = len(self.schema.domain)
@@ -238,7 +238,7 @@ class Release:
         maker = RowMaker(self, where=where, rare=rare, text=text)
         if rows is not None and where is None:
             self._warn_many_rows(as_whole("rows", rows))
-        rows = maker.expected(self.default_rows) if rows is None else rows
+        rows = maker.expected_rows(self.default_rows) if rows is None else rows
         return maker, as_whole("rows", rows), None if seed is None else as_whole("seed", seed)
 
     def _warn_many_rows(self, rows: int) -> None:
@@ -278,6 +278,8 @@ class Release:
 
     def _note_unlisted(self) -> Iterator[str]:
         """Name the columns in which values that the schema does not list are common, by their noisy counts."""
+        if self.receipt.rehearsal:
+            return  # made-up rows have any value
         measured = {measurement.clique: measurement for measurement in self.measurements if measurement.query is None}
         total = max(float(self.model.total), 1.0)
         for column in self.schema.coded:
@@ -376,7 +378,8 @@ class Release:
                 also by group (`mean(age) | sex`); `corr(age, hours)`; or `chisq(sex, income)`.
             family: "gaussian" for least squares, "binomial" for logistic regression; by default binomial where the
                 response has two values.
-            target: "table", the rows of the true table; or "population", if they are an independent sample of it.
+            target: "table", the rows of the true table; or "population", if they are an independent sample of it. The
+                sampling error then allows for pairs having been measured because they look related in the rows.
             confidence: the probability with which each interval holds.
             where: conditions that the rows satisfy, written as in `answer`.
             assume: the strongest correlation that the model may have missed between columns that were not measured
@@ -463,18 +466,8 @@ class Release:
             raise ReleaseError(
                 f"{path} is a release of linked tables; open it with `understudy.release.linked.LinkedRelease.load`"
             )
-        return cls._load(path, manifest, arrays)
-
-    @classmethod
-    def _load(cls, path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
-        try:
+        with explain_damage(path):
             return cls.from_manifest(manifest, arrays)
-        except ReleaseError as error:
-            raise ReleaseError(f"{path}: {error}") from None
-        except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-            raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
-        except MemoryError:
-            raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
@@ -501,20 +494,6 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
-
-
-def open_release(path: str | PathLike[str]) -> Release | LinkedRelease:
-    """Read the release of a single table or of linked tables.
-
-    Raises:
-        ReleaseError: if it is missing, damaged, altered, or of a newer format.
-    """
-    manifest, arrays = read_archive(as_path("path", path))
-    if "parts" not in manifest:
-        return Release._load(path, manifest, arrays)
-    from understudy.release.linked import LinkedRelease
-
-    return LinkedRelease.load(path)
 
 
 def summarize(release: Release) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def check_size(rows: int, columns: int) -> None:
     """Refuse a number of rows that cannot fit in memory: under a tiny budget the noisy total may be enormous.
 
     Raises:
-        SettingError: if so many rows do not fit in memory.
+        SettingError: if the rows do not fit in memory.
     """
     import psutil
 
@@ -90,7 +90,7 @@ class RowMaker:
         self._determined = [_LearnedDependency(release, rule, members) for rule in unstated_dependencies(schema)]
         self._total = release.model.total
 
-    def expected(self, rows: int) -> int:
+    def expected_rows(self, rows: int) -> int:
         """Return how many of `rows` unconditional rows are expected to satisfy the condition; at least 1."""
         return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
@@ -402,7 +402,7 @@ def find_members(
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
     * "even": any value of the merged group, all alike (step 8 of NIST-MST).
-    * "counts": in proportion to the noisy counts above 0, all alike where there are none (PrivSyn).
+    * "counts": in proportion to the noisy counts above 0, equal if there are none (PrivSyn).
 
     By default "other" where the column has such a value, else "spread": a number has none. Values that were merged
     because they are one group of the column's hierarchy are spread: the group is known, and refined here.
@@ -441,7 +441,7 @@ def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any
     found = {}
     for name in recoding.columns:
         places = recoding.intervals(name, schema.code_groups.axis(name))
-        rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
+        rare = [code for group in recoding.merged_codes(name) if len(group) > 1 for code in group if code >= places]
         if rare:
             found[name] = _name_codes(name, rare, schema)
     return found
@@ -510,7 +510,7 @@ def _find_column_members(
     counts, sigma = _combine_counts(name, size, measurements)
     places = recoding.intervals(name, schema.code_groups.axis(name))
     codes, chances = [], []
-    for group in recoding.merged(name):
+    for group in recoding.merged_codes(name):
         apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _is_one_group(column, group))
         if len(group) > 1 and apart and column is not None and column.other_code is not None:
             group, share = [column.other_code], np.ones(1)

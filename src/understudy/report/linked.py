@@ -23,7 +23,7 @@ def linked_report(release: LinkedRelease) -> str:
         f"<p>{escape(release.receipt.guarantee())}</p>",
         _tree(release),
         *(_children(release, name) for name in release.schema.links),
-        *(_measured(release, name) for name in release.parts),
+        *(_list_measured(release, name) for name in release.parts),
         "<h2>What these rows do not show</h2>",
         "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in release.notes) + "</ul>",
         "<h2>Receipt</h2>",
@@ -53,7 +53,9 @@ def _children(release: LinkedRelease, name: str) -> str:
         part = release.parts[f"first({link.parent})"]
     column = f"#{name}"
     merged = np.asarray(part.model.project((column,)), np.float64)
-    groups = part.recoding.merged(column) if column in part.recoding.columns else [[i] for i in range(len(merged))]
+    groups = (
+        part.recoding.merged_codes(column) if column in part.recoding.columns else [[i] for i in range(len(merged))]
+    )
     total = max(float(merged.sum()), 1e-9)
     lines = [(_range(codes), f"{100 * count / total:.1f} %") for codes, count in zip(groups, merged, strict=True)]
     which = "" if link.parent == above.table else f" (first {link.parent} of each parent)"
@@ -64,7 +66,7 @@ def _range(codes: list[int]) -> str:
     return str(codes[0]) if len(codes) == 1 else f"{min(codes)} to {max(codes)}"
 
 
-def _measured(release: LinkedRelease, name: str) -> str:
+def _list_measured(release: LinkedRelease, name: str) -> str:
     part = release.parts[name]
     unit = part.schema.privacy_unit.max_rows
     several = [one for one in part.measurements if len(one.clique) > 1]

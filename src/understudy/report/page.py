@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from understudy import svg
 from understudy.domain import Clique
+from understudy.errors import SettingError
 from understudy.metric.base import Counted, Metric, Score
-from understudy.metric.registry import choose_metrics, get_metric, measure
+from understudy.metric.registry import choose_metrics, get_metric, has_sklearn, measure
 from understudy.metric.tables import Rows, clique_text, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload_error
@@ -83,8 +84,11 @@ def custodian_report(
 
     Raises:
         InputError: if the table cannot be used.
+        SettingError: if `full` needs a package that is not installed.
     """
     template = load_template("report.html.j2")
+    if full and not has_sklearn():
+        raise SettingError("--full needs scikit-learn: pip install 'understudy[eval]'")
     schema = release.schema
     rows = Rows.of(real, schema, what="real table")
     standin = _sample_standin(release)
@@ -98,6 +102,7 @@ def custodian_report(
     found = workload_error(rows, standin, schema, two, np.random.default_rng(seed))
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
+    extra["without_sklearn"] = not has_sklearn()
     extra["verdict"] = _judge(facts["columns"], marginals, placed)
     extra["attacks"] = None if attacks is None else attacks.to_dict() | {"chart": _draw_attacks(attacks)}
     extra |= {"script": _SCRIPT, "script_hash": _hash_script(_SCRIPT), "weighted": None}
@@ -119,21 +124,21 @@ def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores
     ranked = sorted(columns, key=lambda column: column["distance"] or 0.0)
     far = [column for column in ranked if (column["distance"] or 0.0) > _FAR]
     worst = ranked[-1]
-    said = [
+    sentences = [
         f"Single columns: {len(ranked) - len(far)} of {len(ranked)} agree with the real table up to "
         f"{svg.percent(_FAR)} of the rows; the worst is {worst['name']} ({svg.percent(worst['distance'] or 0.0)})."
     ]
     if pairs:
         good = sum(value <= 2 * _FAR for _, value in pairs)
-        said.append(
+        sentences.append(
             f"Pairs of columns: {good} of {len(pairs)} agree up to {svg.percent(2 * _FAR)} of the rows; the worst is "
             f"{pairs[0][0]} ({svg.percent(pairs[0][1])})."
         )
     kept = [item.metric.title for item in scores if _is_nearer(item)]
     lost = [item.metric.title for item in scores if not _is_nearer(item)]
     words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of real rows than to those of shuffled columns"
-    said.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
-    return said
+    sentences.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
+    return sentences
 
 
 def _is_nearer(item: ScaledScore) -> bool:
@@ -321,7 +326,7 @@ def load_template(name: str, package: str = "understudy.report") -> Any:
     environment.filters["rows"] = lambda value: f"{round(value):,}"
     environment.filters["figure"] = _format_number
     environment.filters["short"] = lambda value: f"{value:g}".replace("e-0", "e-")
-    # viewers of Markdown show HTML: titles and names are somebody's text, and stay text
+    # viewers of Markdown show HTML, and titles and names are foreign text, so it is escaped
     environment.filters["plain"] = lambda value: " ".join(str(value).replace("&", "&amp;").replace("<", "&lt;").split())
     return environment.get_template(name)
 
@@ -618,12 +623,13 @@ def score_on_scale(
 ) -> list[ScaledScore]:
     """Compute every metric that can run three times: for the stand-in and for both references.
 
-    The settings that are not given are `SAMPLED`, or `FULL` with `full`.
+    The settings that are not given are `SAMPLED`, or `FULL` with `full`. Without scikit-learn, `ml_efficacy` cannot run
+    and is left out.
 
     **Privacy.** Scores are made of real rows: for the custodian only.
     """
     given = {name: dict(values) for name, values in (settings or {}).items()}
-    names = choose_metrics(None, given)
+    names = [name for name in choose_metrics(None, given) if name in given or name != "ml_efficacy" or has_sklearn()]
     for name in names:
         given[name] = (FULL if full else SAMPLED).get(name, {}) | given.get(name, {})
     rng = np.random.default_rng([seed, 2])

@@ -148,7 +148,7 @@ def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> 
         return []
     groups = [[code] for code in range(column.size)]
     if column.name in release.recoding.columns and joined is None:
-        groups = release.recoding.merged(column.name)
+        groups = release.recoding.merged_codes(column.name)
     labels, unseen = column.code_labels(), column.other_code
     order = np.argsort(-table.estimate, kind="stable").tolist()
     kept = [groups[place][0] for place in order if table.weak[place] and len(groups[place]) == 1]

@@ -212,7 +212,7 @@ def _addresses(table: Any) -> set[tuple[Any, ...]]:
         parts = urlsplit(database.address)
         if kind == "duckdb":
             return {(os.path.realpath(parts.netloc + parts.path), database.table)}
-        with suppress(ValueError):  # a port that is none is reported by who connects
+        with suppress(ValueError):  # a wrong port is reported when connecting
             return {(parts.hostname, parts.port or 5432, parts.path, database.table)}
     found = set()
     for file in list_files(text) if kind == "files" else [Path(text)]:

@@ -115,14 +115,14 @@ class RunFile:
         Raises:
             SettingError: if the schema, workload or query file cannot be read.
         """
-        said = {key: value for key, value in self.content.items() if key != "outputs"}
-        said["the schema's content"] = _parse_file(self.schema, "schema")
+        content = {key: value for key, value in self.content.items() if key != "outputs"}
+        content["the schema's content"] = _parse_file(self.schema, "schema")
         workload, query = self.content.get("workload"), self.content.get("query")
         if isinstance(workload, str) and is_yaml_or_json(workload):
-            said["the workload's content"] = _parse_file(Path(self.resolve_path(workload)), "workload")
+            content["the workload's content"] = _parse_file(Path(self.resolve_path(workload)), "workload")
         if isinstance(query, str):
-            said["the query's content"] = _text(Path(self.resolve_path(query)), "query").decode(errors="replace")
-        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+            content["the query's content"] = _text(Path(self.resolve_path(query)), "query").decode(errors="replace")
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     def key(self, folder: Path) -> str:
         """Return the key of the run: the same for the same file and schema and the same folder."""

@@ -5,7 +5,6 @@ The folder holds finished files. What was reserved, answered and finished is rec
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy.errors import OutputError, SettingError
+from understudy.files import file_digest, publish, staged_path
 from understudy.ledger import Ledger, RunHandle
 from understudy.progress import Progress, Step, silent
 from understudy.run.file import RunFile
@@ -149,7 +149,7 @@ class _Folder:
         release: Any
         try:
             if there:
-                from understudy.release.release import open_release
+                from understudy.release import open_release
 
                 status, release = "completed", open_release(self.release)
             else:
@@ -183,7 +183,7 @@ class _Folder:
         """
         if known.finished is None:
             return False
-        staged = staged_path(self.release, known)
+        staged = staged_path(self.release, known.run)
         if not self.release.exists() and staged.exists() and file_digest(staged) in known.releases:
             publish(staged, self.release)
         if self.release.exists() and file_digest(self.release) not in known.releases:
@@ -285,30 +285,3 @@ class _Folder:
             **facts,
             "rehearsal": self.file.rehearsal,
         }
-
-
-def staged_path(output: Path, handle: RunHandle | None) -> Path:
-    """Return the hidden path of a release whose run is not yet recorded as finished."""
-    return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
-
-
-def publish(staged: Path, output: Path) -> None:
-    """Give a complete file its name; an existing file is never overwritten.
-
-    Raises:
-        OutputError: if a file of that name exists.
-    """
-    try:
-        if output.exists():
-            raise FileExistsError
-        staged.rename(output)
-    except OSError:
-        raise OutputError(
-            f"{output} was created in the meantime; the release was kept as {staged}: rename it"
-        ) from None
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file; the ledger identifies a run's release by it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

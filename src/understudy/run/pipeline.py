@@ -33,7 +33,7 @@ from understudy.errors import (
     SettingError,
     UnderstudyError,
 )
-from understudy.files import FULL_DISK, check_space
+from understudy.files import FULL_DISK, check_space, file_digest, publish, staged_path
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
@@ -57,7 +57,6 @@ from understudy.run.checks import (
     roomy_memory,
     warn_of_weak_budget,
 )
-from understudy.run.folder import file_digest, publish, staged_path
 from understudy.run.linked import fit_linked, linked_facts, linked_neighbours
 from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
@@ -65,7 +64,7 @@ from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema
 from understudy.schema.linked import LinkedSchema, is_package, load_any
 from understudy.source import open_source
-from understudy.source.linked import check_places, find_tables, read_tables
+from understudy.source.linked import check_places, find_tables, open_tables
 from understudy.source.open import StoredTable, make_opener, open_table
 from understudy.source.place import public_name, table_name
 from understudy.workload import public_workload_name
@@ -555,7 +554,7 @@ def _resolve_any(spec: RunSpec) -> Run | LinkedRun:
 
 def _open_any(run: Run | LinkedRun) -> AbstractContextManager[Any]:
     if isinstance(run, LinkedRun):
-        return nullcontext(None if run.tables is None else read_tables(run.tables, run.schema))
+        return nullcontext(None) if run.tables is None else open_tables(run.tables, run.schema)
     return open_table(run.spec.data, run.spec.query, run.spec.temp_dir)
 
 
@@ -594,7 +593,7 @@ def _write(
 ) -> None:
     """Save the release and record that the run is finished; the file then gets its name."""
     digest = None
-    staged = None if output is None else staged_path(output, handle)
+    staged = None if output is None else staged_path(output, "rehearsal" if handle is None else handle.run)
     if output is not None and staged is not None:
         progress(Step("write", None, str(output)))
         release.save(staged, overwrite=True)

@@ -136,7 +136,7 @@ def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple
         return body | {"answer": dict(answer)}, None
     if what == "quality":
         return body | {"answer": [answer.rows, answer.scale, answer.noise]}, None
-    if what in ("gradient", "distances"):
+    if what in ("gradient", "distances", "cells"):
         tables = [np.asarray(answer, np.int64)]
     elif what == "dependence":
         tables = [np.array([answer[pair] for pair in charges[0].about], np.int64)]
@@ -204,8 +204,9 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
     tables = tables[: len(cells)]
     if what == "gradient":
         return tables[0]
-    if what == "distances":
-        if charges[0].candidates is None or charges[0].candidates[0] != len(tables[0]):
+    if what in ("distances", "cells"):
+        numbers = len(charges) if what == "cells" else (charges[0].candidates or (0,))[0]
+        if len(tables[0]) != numbers or (what == "cells" and tables[0].min() < 0):
             raise ValueError
         return tables[0]
     if what == "dependence":

@@ -588,7 +588,7 @@ class AxisColumn(Coded):
 
 
 def check_bin_count(count: float, key: str) -> None:
-    """Refuse a declaration with more bins than fit in memory: the schema may come from somebody else.
+    """Refuse a declaration with more bins than fit in memory: the schema may come from another person.
 
     Raises:
         ValueError: naming the key.

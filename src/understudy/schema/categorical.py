@@ -194,8 +194,8 @@ class Boolean(ListedColumn):
         both = set(self.true_values) & set(self.false_values)
         if both:
             raise ValueError(f"{sorted(both)[0]!r} means both true and false; remove it from one of the two lists")
-        if said := {*self.true_values, *self.false_values} & set(self.missing):
-            words = f"{sorted(said)[0]!r} is both a truth value and a `missing` token"
+        if shared := {*self.true_values, *self.false_values} & set(self.missing):
+            words = f"{sorted(shared)[0]!r} is both a truth value and a `missing` token"
             raise ValueError(f"{words}; remove one, or list `trueValues` and `falseValues` without it")
         _ = self.generalisations
         return self

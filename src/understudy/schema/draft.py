@@ -204,7 +204,7 @@ class Draft:
             unit: who is protected, `row` or COLUMN:K, where the draft was made without one.
 
         Raises:
-            SettingError: while nobody has said who is protected.
+            SettingError: if the draft does not state who is protected.
         """
         ours = dict(self.content["understudy"])
         if unit is not None:
@@ -394,14 +394,14 @@ def _looks_like_codes(seen: Profile) -> bool:
 
 def _propose_boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if seen.typed == "boolean":
-        return {"type": "boolean"} | _required(seen, {}), "true or false"
+        return {"type": "boolean"} | _required_constraint(seen, {}), "true or false"
     texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS]
     if sorted(text.lower() for text in texts) != ["false", "true"]:  # yes and no are text, and stay text
         return None
     false, true = sorted(texts, key=str.lower)
     missing = _missing_words(seen, set(texts))
     field: dict[str, Any] = {"type": "boolean", "trueValues": [true], "falseValues": [false]}
-    return field | _required(seen, missing) | _ours(missing=missing), "true or false"
+    return field | _required_constraint(seen, missing) | _ours(missing=missing), "true or false"
 
 
 def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
@@ -424,7 +424,7 @@ def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
         return _propose_whole_values(seen, values, counts, missing, note)
     low, high = widen_bounds(values.min(), values.max(), whole=seen.whole)
     field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
-    field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required(seen, missing).get(
+    field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required_constraint(seen, missing).get(
         "constraints", {}
     )
     extras = _numeric_extras(values, counts, low, high, seen)
@@ -477,7 +477,7 @@ def _propose_whole_values(
     common = [int(value) for value, count in zip(values, counts, strict=True) if count >= _rare_count(seen)]
     if not common:
         return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
-    field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required(seen, missing)
+    field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required_constraint(seen, missing)
     return field | _ours(missing=missing), f"few whole numbers{_describe_rare(len(values) - len(common))}{note}"
 
 
@@ -568,7 +568,7 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
             if kind == "datetime":
                 limits = {"minimum": f"{years[0]}-01-01T00:00:00", "maximum": f"{years[1]}-12-31T23:59:59"}
             field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
-            field["constraints"] = limits | _required(seen, missing).get("constraints", {})
+            field["constraints"] = limits | _required_constraint(seen, missing).get("constraints", {})
             note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
             note = f"bounds widened to whole years{note}{besides}"
             grain = "minute" if pattern and has_time and "%S" not in pattern else None
@@ -603,7 +603,7 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     missing, besides = _find_missing_codes(seen, valid, "time", several=True)
     if missing is None or not valid.any():
         return None
-    limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
+    limits = {"minimum": 0, "maximum": 86399} | _required_constraint(seen, missing).get("constraints", {})
     resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
     ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
     note = f"times of day, coded as seconds since midnight{besides}"
@@ -654,7 +654,7 @@ def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
     rare = len(texts) - len(common) - len(missing)
     if not common or len(common) > MOST_VALUES:
         return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
-    field = {"type": "string", "categories": common} | _required(seen, missing)
+    field = {"type": "string", "categories": common} | _required_constraint(seen, missing)
     several = "1 value" if len(common) == 1 else f"{len(common)} values"
     alike = len({text.casefold() for text in common}) < len(common)
     note = (
@@ -667,7 +667,7 @@ def _describe_rare(rare: int) -> str:
     return f"; {rare} rare {'one' if rare == 1 else 'ones'} folded into other" if rare else ""
 
 
-def _required(seen: Profile, missing: dict[str, str | None]) -> dict[str, Any]:
+def _required_constraint(seen: Profile, missing: dict[str, str | None]) -> dict[str, Any]:
     empty = seen.empty or None in missing.values()
     return {} if empty else {"constraints": {"required": True}}
 

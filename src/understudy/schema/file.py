@@ -1,6 +1,6 @@
-"""Schema files: a Frictionless Table Schema in JSON or YAML, with our keys under ``understudy``.
+"""The parts of schema files: fields, keys and text of a Frictionless Table Schema in JSON or YAML.
 
-Errors name the file, the line and the column.
+Our own keys are under ``understudy``. Errors name the file, the line and the column; `Schema.load` reads a whole file.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from understudy.errors import OutputError, SchemaError
-from understudy.files import write_text
+from understudy.errors import SchemaError
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Difference, Dropped, Identifier
@@ -25,11 +24,7 @@ from understudy.schema.open import COMMON, Open, find_discoveries, trial_facts
 from understudy.schema.rules import Rule, parse_rule
 from understudy.schema.temporal import Temporal
 from understudy.schema.text import Dialect
-from understudy.yaml_json import MOST_YAML, compose_yaml, dump_text, read_json, read_yaml
-
-if TYPE_CHECKING:
-    from understudy.schema.schema import PrivacyUnit, Schema
-
+from understudy.yaml_json import MOST_YAML, compose_yaml, read_json, read_yaml
 
 OURS = "understudy"
 _STANDARD = {
@@ -325,95 +320,12 @@ DRAFT_MARK = "Drafted from the private rows. Review each column; do not share th
 _TABLE_KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
 
 
-def load(path: Path, *, unit: str | None = None) -> Schema:
-    """Load a schema from a file.
-
-    Args:
-        path: the file.
-        unit: who is protected if the file does not say so; None if it must.
-
-    Raises:
-        SchemaError: naming the file, the line and the column of what is wrong.
-    """
-    text = read_schema_text(path)
-    try:
-        return from_dict(parse_content(text, path), unit=unit)
-    except FieldError as error:
-        line = _find_line(text, error.path)
-        raise SchemaError(f"{path}{f', line {line}' if line else ''}: {error}") from None
-    except SchemaError as error:
-        raise SchemaError(f"{path}: {error}" if not str(error).startswith(str(path)) else str(error)) from None
-
-
-def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
-    """Write a schema completely or not at all: as JSON if the file ends in .json, else as YAML.
-
-    **Privacy.** While a column is a draft, made from the rows without noise, only the file's owner can read it.
-
-    Raises:
-        OutputError: if the file cannot be written, or already exists and may not be overwritten.
-    """
-    if path.is_file() and not overwrite:
-        raise OutputError(f"{path} already exists; choose another name, or pass overwrite=True")
-    text = dump_text(to_dict(schema), path.suffix)
-    write_text(text, path, private=any(column.status == "draft" for column in schema.columns))
-
-
-def to_dict(schema: Schema) -> dict[str, Any]:
-    """Return the content of a schema file."""
-    unit = schema.privacy_unit
-    ours: dict[str, Any] = {
-        "privacy_unit": "row" if unit.column is None else {"column": unit.column, "max_rows": unit.max_rows}
-    }
-    ours |= {"rows": schema.rows} if schema.rows is not None else {}
-    dialect = schema.dialect.model_dump(exclude_defaults=True)
-    ours |= {"dialect": dialect} if dialect else {}
-    ours |= {"rules": [rule.to_dict() for rule in schema.rules]} if schema.rules else {}
-    head = {"title": schema.title} if schema.title is not None else {}
-    if any(column.status == "draft" for column in schema.columns):
-        ours["custodian_only"] = DRAFT_MARK
-    return head | {"fields": [format_field(column) for column in schema.columns], OURS: ours}
-
-
 def states_unit(path: Path) -> bool:
     """Return whether a schema file says who is protected; a draft that nobody has reviewed may not."""
-    return "privacy_unit" in _table_keys(parse_content(read_schema_text(path), path))
+    return "privacy_unit" in table_keys(parse_content(read_schema_text(path), path))
 
 
-def from_dict(content: Any, *, unit: str | None = None) -> Schema:
-    """Return the schema that a file's content declares.
-
-    Args:
-        content: what the file holds.
-        unit: who is protected if it does not say so; None if it must.
-
-    Raises:
-        SchemaError: naming the column, the key and the remedy.
-    """
-    from understudy.schema.schema import Schema
-
-    if isinstance(content, Mapping) and "resources" in content:
-        raise FieldError("this is a data package of several tables; a single table has `fields`", ())
-    ours = _table_keys(content)
-    fields = content.get("fields")
-    if not isinstance(fields, list) or not fields:
-        raise FieldError("the schema has no columns; list them under `fields`", ())
-    columns = tuple(parse_field(field, index) for index, field in enumerate(fields))
-    title = content.get("title")
-    parts: dict[str, Any] = {
-        "privacy_unit": _parse_unit(ours.get("privacy_unit", unit)),
-        "rows": ours.get("rows"),
-        "dialect": _parse_dialect(ours.get("dialect", {})),
-        "rules": _parse_rules(ours.get("rules", [])),
-        "title": None if title is None else str(title),
-    }
-    try:
-        return Schema(columns, **parts)
-    except SchemaError as error:
-        raise FieldError(str(error), _error_path(str(error), [column.name for column in columns])) from None
-
-
-def _error_path(message: str, names: list[str]) -> tuple[str | int, ...]:
+def error_path(message: str, names: list[str]) -> tuple[str | int, ...]:
     """Return where a contradiction between columns lies: at the last column that the message names, else at the key."""
     for index in reversed(range(len(names))):
         if repr(names[index]) in message:
@@ -421,7 +333,12 @@ def _error_path(message: str, names: list[str]) -> tuple[str | int, ...]:
     return next(((OURS, key) for key in _TABLE_KEYS if f"`{key}`" in message), ())
 
 
-def _table_keys(content: Any) -> Mapping[str, Any]:
+def table_keys(content: Any) -> Mapping[str, Any]:
+    """Return the keys under `understudy` of a schema file's content.
+
+    Raises:
+        SchemaError: if the content is not that of a schema file, or has an unknown key.
+    """
     if not isinstance(content, Mapping):
         raise FieldError(
             "a schema is a mapping with `fields`; this file holds something else: check which file it is", ()
@@ -445,27 +362,12 @@ def _table_keys(content: Any) -> Mapping[str, Any]:
     return ours
 
 
-def _parse_unit(given: Any) -> PrivacyUnit:
-    from understudy.schema.schema import PrivacyUnit
+def parse_rules(given: Any) -> tuple[Rule, ...]:
+    """Return the rules that a schema file lists.
 
-    path = (OURS, "privacy_unit")
-    if given is None:
-        raise FieldError(
-            "`privacy_unit` is not stated; write `privacy_unit: row` under `understudy` if nobody has two rows, else "
-            "`privacy_unit: {column: patient_id, max_rows: 3}`",
-            (OURS,),
-        )
-    if given == "row":
-        return PrivacyUnit()
-    if not isinstance(given, Mapping) or set(given) != {"column", "max_rows"} or not isinstance(given["column"], str):
-        raise FieldError("`privacy_unit` is `row`, or `{column: NAME, max_rows: K}`; correct it", path)
-    try:
-        return PrivacyUnit(given["column"], given["max_rows"])
-    except SchemaError as error:
-        raise FieldError(str(error), path) from None
-
-
-def _parse_rules(given: Any) -> tuple[Rule, ...]:
+    Raises:
+        SchemaError: naming the rule by its number.
+    """
     if not isinstance(given, list):
         raise FieldError("`rules` must be a list; put a dash before each rule", (OURS, "rules"))
     rules = []
@@ -477,7 +379,12 @@ def _parse_rules(given: Any) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _parse_dialect(given: Any) -> Dialect:
+def parse_dialect(given: Any) -> Dialect:
+    """Return the dialect that a schema file declares.
+
+    Raises:
+        SchemaError: naming the key.
+    """
     try:
         return Dialect.model_validate(given)
     except ValidationError as error:
@@ -539,7 +446,7 @@ def parse_content(text: str, path: Path) -> Any:
         raise SchemaError(f"{path}: is not valid YAML; {words}") from None
 
 
-def _find_line(text: str, path: tuple[str | int, ...]) -> int | None:
+def find_line(text: str, path: tuple[str | int, ...]) -> int | None:
     """Return the line to which a path leads, as far as it can be followed. JSON is parsed as YAML."""
     import yaml
 

@@ -38,7 +38,7 @@ Discoverable: TypeAlias = Literal["type", "bounds", "bins", "values"]
 TYPES = ("integer", "number", "date", "datetime", "string")
 """The types that a column of unknown type can have, in the order of `Shape`'s codes."""
 MOST_DECIMALS = 4
-"""Numbers of up to so many decimals are counted apart, in codes after those of the types."""
+"""The largest number of decimals that is counted separately, in codes after those of the types."""
 
 LONGEST = 256
 """A text of more characters than this cannot be discovered: it counts as unknown."""

@@ -23,7 +23,7 @@ class Recoding:
     >>> recoding = Recoding({"city": np.array([0, 1, 1, 1])})
     >>> recoding.recode(Domain({"city": 4, "sex": 2}))
     Domain({'city': 2, 'sex': 2})
-    >>> recoding.merged("city")
+    >>> recoding.merged_codes("city")
     [[0], [1, 2, 3]]
     """
 
@@ -80,7 +80,7 @@ class Recoding:
         array = self._maps.get(column)
         return codes if array is None else array.astype(smallest_dtype(_size(array)))[codes]
 
-    def merged(self, column: str) -> list[list[int]]:
+    def merged_codes(self, column: str) -> list[list[int]]:
         """Return the original codes of each merged code.
 
         Raises:

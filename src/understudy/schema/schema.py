@@ -15,14 +15,30 @@ from numpy.typing import NDArray
 
 from understudy.arguments import as_mapping, as_path, html_table
 from understudy.domain import CodeGroups, Domain
-from understudy.errors import SchemaError, SettingError
+from understudy.errors import OutputError, SchemaError, SettingError
+from understudy.files import write_text
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import DROP, Coded, Column, Constant, Difference, Dropped, Identifier
+from understudy.schema.file import (
+    DRAFT_MARK,
+    OURS,
+    FieldError,
+    error_path,
+    find_line,
+    format_field,
+    parse_content,
+    parse_dialect,
+    parse_field,
+    parse_rules,
+    read_schema_text,
+    table_keys,
+)
 from understudy.schema.frames import FrameKind, columns_by_meaning, to_frame
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, Words
 from understudy.schema.rules import Order, Rule, check_rules, forbidden_cells
 from understudy.schema.text import Dialect
+from understudy.yaml_json import dump_text
 
 
 @dataclass(frozen=True)
@@ -322,22 +338,34 @@ class Schema:
         return cls(columns)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Schema:
+    def load(cls, path: str | PathLike[str], *, unit: str | None = None) -> Schema:
         """Load a schema from a JSON or YAML file.
+
+        Args:
+            path: the file.
+            unit: who is protected if the file does not say so; None if it must.
 
         Raises:
             SchemaError: naming the file, the line and the column of what is wrong.
         """
-        from understudy.schema.file import load
-
         if not isinstance(path, str | PathLike):
             raise SchemaError(
                 "a schema is a `Schema` or the path of its file; `Schema.from_dict` makes one of a mapping"
             )
-        return load(as_path("schema", path))
+        file = as_path("schema", path)
+        text = read_schema_text(file)
+        try:
+            return cls.from_dict(parse_content(text, file), unit=unit)
+        except FieldError as error:
+            line = find_line(text, error.path)
+            raise SchemaError(f"{file}{f', line {line}' if line else ''}: {error}") from None
+        except SchemaError as error:
+            raise SchemaError(f"{file}: {error}" if not str(error).startswith(str(file)) else str(error)) from None
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the schema to a file: JSON or YAML, depending on its ending.
+        """Write the schema completely or not at all: as JSON if the file ends in .json, else as YAML.
+
+        **Privacy.** While a column is a draft, made from the rows without noise, only the file's owner can read it.
 
         Args:
             path: the file.
@@ -346,26 +374,77 @@ class Schema:
         Raises:
             OutputError: if the file already exists, or cannot be written.
         """
-        from understudy.schema.file import save
-
-        save(self, as_path("path", path), overwrite=overwrite)
+        file = as_path("path", path)
+        if file.is_file() and not overwrite:
+            raise OutputError(f"{file} already exists; choose another name, or pass overwrite=True")
+        write_text(dump_text(self.to_dict(), file.suffix), file, private=self._has_drafts)
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """Return the schema that `to_dict` wrote.
+    def from_dict(cls, content: Mapping[str, Any], *, unit: str | None = None) -> Schema:
+        """Return the schema that the content of a file declares, such as `to_dict` returns.
+
+        Args:
+            content: the content of the file.
+            unit: who is protected if it does not say so; None if it must.
 
         Raises:
-            SchemaError: naming the column of what is wrong.
+            SchemaError: naming the column, the key and the remedy.
         """
-        from understudy.schema.file import from_dict
-
-        return from_dict(content)
+        if isinstance(content, Mapping) and "resources" in content:
+            raise FieldError("this is a data package of several tables; a single table has `fields`", ())
+        ours = table_keys(content)
+        fields = content.get("fields")
+        if not isinstance(fields, list) or not fields:
+            raise FieldError("the schema has no columns; list them under `fields`", ())
+        columns = tuple(parse_field(field, index) for index, field in enumerate(fields))
+        title = content.get("title")
+        parts: dict[str, Any] = {
+            "privacy_unit": _parse_unit(ours.get("privacy_unit", unit)),
+            "rows": ours.get("rows"),
+            "dialect": parse_dialect(ours.get("dialect", {})),
+            "rules": parse_rules(ours.get("rules", [])),
+            "title": None if title is None else str(title),
+        }
+        try:
+            return cls(columns, **parts)
+        except SchemaError as error:
+            raise FieldError(str(error), error_path(str(error), [column.name for column in columns])) from None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a Frictionless Table Schema of plain values, with our keys under ``understudy``."""
-        from understudy.schema.file import to_dict
+        unit = self.privacy_unit
+        ours: dict[str, Any] = {
+            "privacy_unit": "row" if unit.column is None else {"column": unit.column, "max_rows": unit.max_rows}
+        }
+        ours |= {"rows": self.rows} if self.rows is not None else {}
+        dialect = self.dialect.model_dump(exclude_defaults=True)
+        ours |= {"dialect": dialect} if dialect else {}
+        ours |= {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
+        ours |= {"custodian_only": DRAFT_MARK} if self._has_drafts else {}
+        head = {"title": self.title} if self.title is not None else {}
+        return head | {"fields": [format_field(column) for column in self.columns], OURS: ours}
 
-        return to_dict(self)
+    @property
+    def _has_drafts(self) -> bool:
+        return any(column.status == "draft" for column in self.columns)
+
+
+def _parse_unit(given: Any) -> PrivacyUnit:
+    path = (OURS, "privacy_unit")
+    if given is None:
+        raise FieldError(
+            "`privacy_unit` is not stated; write `privacy_unit: row` under `understudy` if nobody has two rows, else "
+            "`privacy_unit: {column: patient_id, max_rows: 3}`",
+            (OURS,),
+        )
+    if given == "row":
+        return PrivacyUnit()
+    if not isinstance(given, Mapping) or set(given) != {"column", "max_rows"} or not isinstance(given["column"], str):
+        raise FieldError("`privacy_unit` is `row`, or `{column: NAME, max_rows: K}`; correct it", path)
+    try:
+        return PrivacyUnit(given["column"], given["max_rows"])
+    except SchemaError as error:
+        raise FieldError(str(error), path) from None
 
 
 def _check_kinds(schema: Schema) -> None:

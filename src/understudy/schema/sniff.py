@@ -137,12 +137,13 @@ def _has_header(rows: list[list[str]]) -> bool:
     columns where others do.
     """
     first = [cell.strip() for cell in rows[0]]
-    said = [cell for cell in first if cell]
-    if not said:
+    cells_with_text = [cell for cell in first if cell]
+    if not cells_with_text:
         return False
     below = [[row[place].strip() for row in rows[1:] if place < len(row)] for place in range(len(first))]
-    if not any(map(_NUMBER.match, said)) and (
-        len(set(said)) == len(said) or any(cells and all(map(_NUMBER.match, cells)) for cells in below)
+    if not any(map(_NUMBER.match, cells_with_text)) and (
+        len(set(cells_with_text)) == len(cells_with_text)
+        or any(cells and all(map(_NUMBER.match, cells)) for cells in below)
     ):
         return True
     words = [place for place, cell in enumerate(first) if cell and not _NUMBER.match(cell)]

@@ -56,7 +56,7 @@ def draft(data: Any, *, unit: str | None = None, header: bool | None = None) -> 
     content = content if stated is None else set_unit(content, stated)
     Schema.from_dict(content)
     if unit is None and content["understudy"]["privacy_unit"] == "row":
-        del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
+        del content["understudy"]["privacy_unit"]  # not stated, and there is no default
     return Draft(content, notes, (*asides, *proposal.questions))
 
 
@@ -179,8 +179,8 @@ def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> t
         return content, notes
     known = {variable.name: variable for variable in read_variables(path)}
     fields = [apply_labels(field, known[field["name"]]) for field in content["fields"]]
-    said = {
+    found_labels = {
         field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
     }
-    labelled = {name: words for name, words in said.items() if known[name].values}
+    labelled = {name: words for name, words in found_labels.items() if known[name].values}
     return content | {"fields": fields}, notes | labelled

@@ -76,9 +76,9 @@ def _warn_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
     remedy = "give the CSV file itself"
     for column in schema.coded:
         if merged := column.ambiguous_texts():
-            said = ", ".join(map(repr, merged[:4]))
+            some = ", ".join(map(repr, merged[:4]))
             warnings.warn(
-                f"column {column.name!r}: some of {said} mean the same, or an empty cell, to readers that guess types, "
+                f"column {column.name!r}: some of {some} mean the same, or an empty cell, to readers that guess types, "
                 f"and count as one here; {remedy} to distinguish them",
                 MergedValues,
                 stacklevel=2,

@@ -141,15 +141,15 @@ def _find_starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any],
     wanted = np.concatenate((line, line))
     beyond = np.repeat([False, True], len(line))
 
-    def reached(places: Positions) -> NDArray[np.bool_]:
+    def is_reached(places: Positions) -> NDArray[np.bool_]:
         units = moves(places)
         return np.where(beyond, units > wanted, units >= wanted)
 
     low, high = np.full(len(wanted), least), np.full(len(wanted), largest)
-    exists = reached(high)
+    exists = is_reached(high)
     while (low < high).any():
         middle = (low & high) + ((low ^ high) >> 1)  # a plain sum would overflow
-        there = reached(middle)
+        there = is_reached(middle)
         low, high = np.where(there, low, np.minimum(middle + 1, high)), np.where(there, middle, high)
     return high[exists]
 

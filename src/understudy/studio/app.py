@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from anyio import CapacityLimiter, fail_after
@@ -40,6 +41,7 @@ from understudy.studio.planner import Planner
 from understudy.studio.project import Conflict, Missing, Project, Projects
 from understudy.studio.uploads import Refused, UploadLimits
 
+T = TypeVar("T")
 _QUICK_THREADS = 1
 """How many quick pages are made at once: more would take turns on the interpreter, and each would take longer."""
 
@@ -81,6 +83,32 @@ class Studio:
     def ledger(self) -> Ledger:
         """The ledger; connecting to its database takes longer than reading it, so all pages share the connections."""
         return Ledger(self.ledger_address)
+
+    @cached_property
+    def ledger_reader(self) -> LedgerReader:
+        """Reads from the ledger what many pages show."""
+        return LedgerReader(self.ledger)
+
+
+class LedgerReader:
+    """Reads from the ledger, and keeps what was read until an entry is added; entries are never changed.
+
+    Args:
+        ledger: the ledger.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._kept: dict[Hashable, tuple[tuple[int, date], Any]] = {}
+
+    def read(self, name: Hashable, read: Callable[[Ledger], T]) -> T:
+        """Return what a function reads from the ledger; a day later it is read again, because grants by year age."""
+        now = self._ledger.latest, date.today()
+        before, value = self._kept.get(name, (None, None))
+        if before != now:
+            value = read(self._ledger)
+            self._kept[name] = now, value
+        return cast(T, value)
 
 
 class Form(dict[str, str]):
@@ -183,16 +211,14 @@ class Page:
     quick: bool = False
 
 
-def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
+def make_app(studio: Studio, hosts: frozenset[str], pages: Iterable[Page]) -> ASGIApp:
     """Return the application.
 
     Args:
         studio: what pages work with.
         hosts: the values of the header `Host` that are the studio's own.
+        pages: every page.
     """
-    from understudy.studio.pages import PAGES
-    from understudy.studio.results import RESULTS
-
     limiter = CapacityLimiter(_QUICK_THREADS)
     routes = [
         Route(
@@ -201,7 +227,7 @@ def make_app(studio: Studio, hosts: frozenset[str]) -> ASGIApp:
             methods=[page.method],
             name=f"{page.method} {page.path}",
         )
-        for page in (*PAGES, *RESULTS)
+        for page in pages
     ]
     routes.append(Route("/static/{name}", _send_static, methods=["GET"]))
 

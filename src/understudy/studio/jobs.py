@@ -183,6 +183,7 @@ class Jobs:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
+                    creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows: not the studio's console
                 )
             except OSError:
                 _write_job(project.folder, Job(task, "failed", time.time(), message="the job could not be started"))

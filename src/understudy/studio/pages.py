@@ -27,7 +27,7 @@ from understudy.planning.plan import MECHANISMS as COMPARED
 from understudy.planning.predict import needs_public
 from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
-from understudy.schema.file import from_dict
+from understudy.schema import Schema
 from understudy.schema.review import decide, drop_dependents, is_draft
 from understudy.source.draft import draft_names, set_unit
 from understudy.source.place import table_name
@@ -45,6 +45,7 @@ EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The steps of the slider."""
 
 _MOST_EPSILON = 20.0
+_MOST_RUNS = 200  # on the page about the ledger
 
 # -- Signing in
 
@@ -140,7 +141,7 @@ async def begin_with_upload(visit: Visit) -> Response:
     projects = visit.studio.projects
     folder = await run_in_threadpool(projects.new_folder)
     try:
-        path, shown, _ = await receive_table(visit.request, folder, visit.person, visit.studio.uploads)
+        path, shown = await receive_table(visit.request, folder, visit.person, visit.studio.uploads)
         project = projects.begin(folder, table=str(path), shown=shown, name=dataset_of(shown))
     except BaseException:
         folder.rmdir()
@@ -285,7 +286,7 @@ def _replace_field(content: dict[str, Any], place: int, field: dict[str, Any]) -
     fields = list(content["fields"])
     fields[place] = field
     changed = drop_dependents(content | {"fields": fields})
-    from_dict(changed, unit="row")
+    Schema.from_dict(changed, unit="row")
     return changed
 
 
@@ -334,7 +335,7 @@ def _replace_rules(content: dict[str, Any], rules: list[Any]) -> dict[str, Any]:
     """
     ours = {key: value for key, value in content["understudy"].items() if key != "rules"}
     changed = content | {"understudy": ours | ({"rules": rules} if rules else {})}
-    from_dict(changed, unit="row")
+    Schema.from_dict(changed, unit="row")
     return changed
 
 
@@ -376,7 +377,7 @@ def accept_columns(visit: Visit) -> Response:
         changed = set_unit(content, _unit_of(visit.form, names))
         fields = [decide(field, "accept") if is_draft(field) else field for field in changed["fields"]]
         changed = drop_dependents(changed | {"fields": fields})
-        from_dict(changed)
+        Schema.from_dict(changed)
         project.write_content(changed)
         edit.touch()
     visit.studio.planner.warm_up()
@@ -407,17 +408,13 @@ def show_budget(visit: Visit) -> Response:
         return visit.go(f"/p/{project.id}/columns")
     schema = project.schema()
     people = project.people or schema.rows
-    book = visit.studio.ledger
-    allowance = _allowance(book, project.name)
     job = read_job(project)
     return visit.page(
         "budget.html",
         project=project,
         people=people or "",
-        epsilon=project.epsilon,
-        step=_step_of(project.epsilon),
-        steps=len(EPSILONS) - 1,
-        allowance=allowance,
+        **_slider(project.epsilon),
+        allowance=_allowance(visit, project.name),
         mechanisms=_mechanisms(),
         chosen=project.mechanism,
         locked=_is_spent(visit, project),
@@ -426,8 +423,10 @@ def show_budget(visit: Visit) -> Response:
     )
 
 
-def _step_of(epsilon: float) -> int:
-    return min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
+def _slider(epsilon: float) -> dict[str, Any]:
+    """What the field and the slider of epsilon show; the slider stands at its nearest step."""
+    step = min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
+    return {"epsilon": epsilon, "step": step, "steps": len(EPSILONS) - 1}
 
 
 @cache
@@ -439,11 +438,15 @@ def _mechanisms() -> list[tuple[str, str]]:
     return [(AUTO, "the run chooses by columns, people and budget"), *found]
 
 
-def _allowance(book: Ledger, dataset: str) -> dict[str, Any]:
+def _allowance(visit: Visit, dataset: str) -> dict[str, Any]:
     """What was spent on a dataset, and what its grants still allow."""
-    if dataset not in book.datasets():
-        return {"text": "Nothing was spent on this dataset yet, and nobody has limited it.", "grants": []}
-    return book.describe(dataset)
+
+    def read(book: Ledger) -> dict[str, Any]:
+        if dataset not in book.datasets():
+            return {"text": "Nothing was spent on this dataset yet, and nobody has limited it.", "grants": []}
+        return book.describe(dataset)
+
+    return visit.studio.ledger_reader.read(("allowance", dataset), read)
 
 
 def predict(visit: Visit) -> Response:
@@ -456,7 +459,7 @@ def predict(visit: Visit) -> Response:
         epsilon = _epsilon_of(form)
     people = _people_of(form)
     if people is None:
-        return visit.page("prediction.html", found=None, epsilon=epsilon, step=_step_of(epsilon), project=project)
+        return visit.page("prediction.html", found=None, project=project, **_slider(epsilon))
     group, within = form.number("group", "smallest group"), form.number("within", "error")
     wished = form.get("by") == "accuracy" and group is not None and within is not None
     accuracy = Accuracy(int(group or 0), float(within or 0) / 100) if wished else None
@@ -467,8 +470,7 @@ def predict(visit: Visit) -> Response:
         "prediction.html",
         project=project,
         found=found,
-        epsilon=found.epsilon,
-        step=_step_of(found.epsilon),
+        **_slider(found.epsilon),
         accuracy=accuracy,
         best={} if best is None else best.words,
     )
@@ -519,10 +521,10 @@ def save_budget(visit: Visit) -> Response:
 
 def _is_spent(visit: Visit, project: Project) -> bool:
     """Whether the run of a project has spent its budget, so that nothing about it can change any more."""
-    if not project.run_file.exists():
-        return False
-    book = visit.studio.ledger
-    return project.spending(book).state in ("answered", "finished")
+    key = project.run_key()
+    return key is not None and visit.studio.ledger_reader.read(
+        ("spent", key), lambda book: project.spending(book).state in ("answered", "finished")
+    )
 
 
 def _refuse_spent(visit: Visit, project: Project) -> None:
@@ -545,12 +547,10 @@ def show_release(visit: Visit) -> Response:
         return visit.go(f"/p/{project.id}/budget")
     schema = project.schema()
     unit = schema.privacy_unit
-    book = visit.studio.ledger
-    allowance = _allowance(book, project.name)
     return visit.page(
         "confirm.html",
         project=project,
-        allowance=allowance,
+        allowance=_allowance(visit, project.name),
         who=visit.person.name,
         unit=(
             "each row: one person has one row"
@@ -659,28 +659,35 @@ def show_ledger(visit: Visit) -> Response:
 
 
 def _ledger_page(visit: Visit, status: int = 200, **content: Any) -> Response:
-    book = visit.studio.ledger
-    datasets = [book.describe(name) for name in sorted(book.datasets())]
-    runs = list(reversed(book.reservations()))
-    tokens = book.tokens()
-    address = book.address
+    shown = visit.studio.ledger_reader.read("ledger page", _read_ledger)
+    return visit.page("ledger.html", status, **{"new_token": "", "verified": None, "roles": ROLES} | shown | content)
+
+
+def _read_ledger(book: Ledger) -> dict[str, Any]:
+    """What the page about the ledger shows."""
+    runs, tokens = list(reversed(book.reservations())), book.tokens()
+    names = {token.holder: token.name for token in tokens}
     rows = [
         {
             "run": one.run,
             "dataset": one.dataset,
             "when": one.time.strftime("%Y-%m-%d %H:%M"),
-            "who": _name_of(one.who, {token.holder: token.name for token in tokens}),
+            "who": _name_of(one.who, names),
             "cost": f"rho {float_above(one.budget.rho):.3g}"
             if one.budget.epsilon is None
             else f"epsilon {float_above(one.budget.epsilon):.4g}",
             "state": one.state,
             "answers": one.answers,
         }
-        for one in runs[:200]
+        for one in runs[:_MOST_RUNS]
     ]
-    common: dict[str, Any] = {"new_token": "", "verified": None, "datasets": datasets, "runs": rows, "address": address}
-    common |= {"tokens": tokens, "roles": ROLES, "more": max(0, len(runs) - 200)}
-    return visit.page("ledger.html", status, **common | content)
+    return {
+        "datasets": [book.describe(name) for name in sorted(book.datasets())],
+        "runs": rows,
+        "more": max(0, len(runs) - _MOST_RUNS),
+        "tokens": tokens,
+        "address": book.address,
+    }
 
 
 def _name_of(who: str, names: Mapping[str, str]) -> str:

@@ -21,7 +21,6 @@ from understudy.ledger import Ledger
 from understudy.run.file import RunFile
 from understudy.schema import Schema
 from understudy.schema.custodian import mark_path
-from understudy.schema.file import from_dict
 from understudy.schema.review import is_draft
 from understudy.yaml_json import dump_text, read_json
 
@@ -189,13 +188,18 @@ class Project:
         }
         write_text(dump_text(content, ".yaml"), self.run_file, private=True)
 
-    def spending(self, ledger: Ledger) -> Spending:
-        """What the ledger says about the run of this project."""
+    def run_key(self) -> str | None:
+        """The key of the run in the ledger; None before there is a run file."""
         try:
             stamps = file_stamp(self.run_file), file_stamp(self.folder / SCHEMA_FILE)
-            found = ledger.find_by_key(_read_run_key(self.run_file, self.output, stamps))
+            return _read_run_key(self.run_file, self.output, stamps)
         except (InputError, OSError):
-            found = None
+            return None
+
+    def spending(self, ledger: Ledger) -> Spending:
+        """What the ledger says about the run of this project."""
+        key = self.run_key()
+        found = None if key is None else ledger.find_by_key(key)
         if found is None:
             return Spending("nothing")
         if found.finished is not None:
@@ -205,7 +209,7 @@ class Project:
 
 @lru_cache(maxsize=32)
 def _read_schema(draft_file: Path, _: Stamp) -> Schema:
-    return from_dict(read_json(draft_file.read_bytes()), unit="row")
+    return Schema.from_dict(read_json(draft_file.read_bytes()), unit="row")
 
 
 @lru_cache(maxsize=256)

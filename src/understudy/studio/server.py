@@ -23,8 +23,10 @@ from understudy.ledger import Ledger
 from understudy.studio.app import Studio, close_studio, make_app
 from understudy.studio.guard import Sessions
 from understudy.studio.jobs import Jobs, Limits
+from understudy.studio.pages import PAGES
 from understudy.studio.planner import Planner
 from understudy.studio.project import Projects
+from understudy.studio.results import RESULTS
 from understudy.studio.uploads import UploadLimits
 
 
@@ -83,7 +85,8 @@ def serve(
         if browser and address is not None:
             webbrowser.open(address)
         try:
-            make_server(make_app(studio, own_hosts(host, port, names, local=local))).run(sockets=[listener])
+            app = make_app(studio, own_hosts(host, port, names, local=local), (*PAGES, *RESULTS))
+            make_server(app).run(sockets=[listener])
         except KeyboardInterrupt:
             pass
         finally:

@@ -24,7 +24,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from understudy.errors import InputError, OutputError
-from understudy.files import FULL_DISK, OWNER_ONLY, check_space, describe_os_error
+from understudy.files import FULL_DISK, NEW_FILE, OWNER_ONLY, check_space, describe_os_error
 from understudy.source.office import OFFICE
 from understudy.source.place import CSV, PARQUET
 from understudy.studio.guard import Session, holds_token
@@ -63,13 +63,11 @@ class Refused(InputError):
     """The request is not one of our own forms."""
 
 
-async def receive_table(
-    request: Request, folder: Path, session: Session, limits: UploadLimits
-) -> tuple[Path, str, dict[str, str]]:
+async def receive_table(request: Request, folder: Path, session: Session, limits: UploadLimits) -> tuple[Path, str]:
     """Stream the file of a form to a folder.
 
     Returns:
-        Its path, its name as the browser gave it, and the other fields of the form.
+        Its path, and its name as the browser gave it.
 
     Raises:
         Refused: if the form does not carry the session's CSRF token before the file.
@@ -103,7 +101,7 @@ async def receive_table(
     except BaseException:
         form.discard()
         raise
-    return path, form.shown, form.fields
+    return path, form.shown
 
 
 async def _feed(request: Request, parser: MultipartParser, form: _Form, limits: UploadLimits) -> None:
@@ -185,7 +183,7 @@ class _Form:
         self.shown = clean_name(options[b"filename"].decode("utf-8", "replace"))
         ending = find_ending(self.shown)
         self._path = self._folder / f"table{ending}"
-        self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+        self._handle = os.open(self._path, NEW_FILE, OWNER_ONLY)
 
     def _read(self, data: bytes, start: int, end: int) -> None:
         if not self._is_file:

@@ -73,7 +73,7 @@ class Finding:
     Attributes:
         name: the statistic.
         wins: pairs in which it was larger on the table with the target; ties by coin.
-        pairs: out of so many.
+        pairs: the number of pairs.
         auc: the area under its ROC curve.
         mu: the same as the distance of two normal distributions, in standard deviations.
         mu_error: the standard error of `mu`.
@@ -243,7 +243,7 @@ class Audit:
 
     @property
     def power_text(self) -> str:
-        """Which leaks so many pairs can find, in words."""
+        """Which leaks this number of pairs can find, in words."""
         if math.isfinite(self.power):
             return f"A mu above theory by {self.power:.2g} would have been found with a probability of {_POWER}."
         return "So few pairs could not have found any leak by counting."

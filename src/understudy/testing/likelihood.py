@@ -24,7 +24,7 @@ from understudy.domain import Clique
 from understudy.gate import PrivateTable, Selection
 from understudy.gate.gradient import UNIT, sum_gradients
 from understudy.gate.selection import BITS, indif, merge_codes
-from understudy.measurement import Critic, Measurement
+from understudy.measurement import Cell, Critic, Measurement
 from understudy.quality import NoisyError
 from understudy.source import Source
 from understudy.source.protocol import ReadsCodes
@@ -82,7 +82,7 @@ class Ratio:
         """Compare what an answer added to `divergence` with its charges: rho-zCDP allows 2 rho.
 
         The relative entropy of the answer between neighbouring tables, in either direction, is at most rho. This needs
-        one run and no luck: a choice that is not charged, or a sensitivity that is too small, shows wherever the answer
+        one run only: a choice that is not charged, or a sensitivity that is too small, shows wherever the answer
         depends on the target at all.
 
         >>> ratio = Ratio(divergence=0.5)
@@ -199,6 +199,29 @@ class WatchedTable(PrivateTable):
             ]
             rate = answer.epsilon / (2 * answer.sensitivity)
             self.ratio.add_choice(wanted.index(answer.clique), (scores[0], scores[1]), rate)
+        return answer
+
+    def select_cells(
+        self, cliques: Iterable[Clique], *, against: Mapping[Clique, Any], used: Iterable[Cell] = (), **given: Any
+    ) -> list[Cell]:
+        """As the gate's."""
+        wanted, gone = list(cliques), set(used)
+        with self._paying():
+            answer = super().select_cells(wanted, against=against, used=gone, **given)
+            charge = self.account.charges[-1]
+            cells = [Cell(clique, i) for clique in wanted for i in range(self.domain.cells(clique))]
+            tables = [
+                np.concatenate(
+                    [np.abs(self._both(c)[one] - np.asarray(against[c], np.float64).ravel()) for c in wanted]
+                )
+                for one in (0, 1)
+            ]
+            for cell in answer:
+                kept = np.array([other not in gone for other in cells])
+                place = [other for other in cells if other not in gone].index(cell)
+                rate = charge.scale / (2 * charge.sensitivity)
+                self.ratio.add_choice(place, (tables[0][kept], tables[1][kept]), rate)
+                gone.add(cell)
         return answer
 
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:

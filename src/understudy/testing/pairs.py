@@ -40,7 +40,7 @@ _CLOSE = 0.85
 """Pairs whose divergence is at least this part of the largest are about as good."""
 
 _HALF = 100
-"""Rows of each kind in the pair `tie`, at least: so many that no mechanism merges a code at usual budgets."""
+"""The least number of rows of each kind in the pair `tie`: no mechanism merges a code then, at usual budgets."""
 
 
 @dataclass(frozen=True)
@@ -261,14 +261,14 @@ class Bench:
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
-        """Return the numbers of so many pairs of runs: by pair, table (without and with the target) and number."""
+        """Return the numbers of this many pairs of runs: by pair, table (without and with the target) and number."""
         rng = np.random.default_rng()
         looks = [i % LOOK_EVERY == 0 for i in range(count)]
         return np.array([[self.observe(present, rng, look=look) for present in (False, True)] for look in looks])
 
 
 class _Postponed:
-    """A fit that is made when somebody looks at it."""
+    """A fit that is made when it is first looked at."""
 
     def __init__(self, make: Callable[[], Fit]) -> None:
         self._make = make
@@ -354,7 +354,7 @@ class Workers:
                     pipe.close()
 
     def batches(self, pairs: int, size: int) -> Iterator[NDArray[np.float64]]:
-        """The statistics of so many pairs, in batches as they are ready.
+        """Yield the statistics of this many pairs, in batches as they are ready.
 
         Raises:
             InternalError: if a process fails.

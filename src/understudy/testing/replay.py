@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.gate import Selection
-from understudy.measurement import Critic, KroneckerQuery, Measurement
+from understudy.measurement import Cell, Critic, KroneckerQuery, Measurement
 from understudy.mechanism import Fit
 from understudy.metric.roc import proportion_low
 from understudy.progress import Step
@@ -158,6 +158,14 @@ class InspectedTable(WatchedTable):
         wanted = list(candidates)
         self.questions.append(("select", wanted, _arguments(given, wanted)))
         return super().select(wanted, **given)
+
+    def select_cells(
+        self, cliques: Iterable[Clique], *, against: Mapping[Clique, Any], used: Iterable[Cell] = (), **given: Any
+    ) -> list[Cell]:
+        """As the gate's."""
+        wanted, gone = list(cliques), list(used)
+        self.questions.append(("select_cells", wanted, _arguments({"against": against, **given}, wanted), gone))
+        return super().select_cells(wanted, against=against, used=gone, **given)
 
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """As the gate's."""

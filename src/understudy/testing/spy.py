@@ -23,7 +23,7 @@ from understudy.domain import Clique
 from understudy.gate import PrivateTable, gradient
 from understudy.gate import table as gate
 from understudy.gate.noise import NOISES
-from understudy.measurement import Critic, Measurement
+from understudy.measurement import Cell, Critic, Measurement
 from understudy.testing import expect
 
 
@@ -95,6 +95,7 @@ class Spy:
             ("__init__", self._init(table.__init__)),
             ("measure", self._counts("measure", table.measure)),
             ("select", self._select(table.select)),
+            ("select_cells", self._select_cells(table.select_cells)),
             ("dependence", self._dependence(table.dependence)),
             ("distances", self._distances(table.distances)),
             ("gradient", self._gradient(table.gradient)),
@@ -103,8 +104,8 @@ class Spy:
             ("values", self._values(table.values)),
         ):
             self._stack.enter_context(patch.object(table, name, wrapped))
-        choose = self._record_choice(vars(gate)["exponential_mechanism"])
-        self._stack.enter_context(patch.object(gate, "exponential_mechanism", choose))
+        for name in ("exponential_mechanism", "exponential_mechanism_many"):
+            self._stack.enter_context(patch.object(gate, name, self._record_choice(vars(gate)[name])))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,10 +142,10 @@ class Spy:
         self._draws.append(draw.copy())
         return draw
 
-    def _record_choice(self, original: Callable[..., int]) -> Callable[..., int]:
-        def choose(scores: Sequence[int], rate: Fraction) -> int:
-            self._choice = (list(scores), Fraction(rate))
-            return original(scores, rate)
+    def _record_choice(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def choose(scores: Sequence[int], rate: Fraction, *rest: Any) -> Any:
+            self._choice = (list(map(int, scores)), Fraction(rate))
+            return original(scores, rate, *rest)
 
         return choose
 
@@ -176,6 +177,8 @@ class Spy:
         scale, law = self.seen[place].scale, self.seen[place].law
         l1 = k * (1 + replaced) * max(sum(abs(int(v)) for v in column) for column in matrix.T)
         apart = 4 if (matrix < 0).any() else 2  # columns of one sign are at most at a right angle
+        if apart == 2 and len(matrix) == 1:  # one number of one sign: what a unit adds lies between 0 and k times
+            l1, apart = k * int(matrix.max()), 1
         squared = k * k * (apart if replaced else 1) * max(sum(int(v) ** 2 for v in column) for column in matrix.T)
         epsilon = l1 / scale if law == "laplace" else None
         rho = squared / (2 * scale**2) if epsilon is None else epsilon**2 / 2
@@ -277,6 +280,20 @@ class Spy:
 
         return select
 
+    def _select_cells(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def select(table: PrivateTable, cliques: Any, *, against: Any, used: Any = (), **rest: Any) -> list[Cell]:
+            wanted, gone = [tuple(clique) for clique in cliques], list(used)
+            self._start("cells", table)
+            answer: list[Cell] = original(table, wanted, against=against, used=gone, **rest)
+            far = [d for clique, n in table._counts(wanted) for d in _distances(n, against[clique])]
+            rate = self._rate_per_row(far)
+            expect(len({*answer, *gone}) == len(answer) + len(set(gone)), "a cell was selected twice")
+            epsilon = 2 * self._now[0] * rate  # a unit's rows move the count of a cell by k at most, replaced or not
+            self.seen += [Observation("cells", "exponential", epsilon, epsilon**2 / 8, epsilon)] * len(answer)
+            return answer
+
+        return select
+
     def _rate_per_row(self, scores: list[Fraction]) -> Fraction:
         """By how much one unit of true score changes a log weight, from what the exponential mechanism was given."""
         if self._choice is None:
@@ -359,8 +376,13 @@ def _number(given: Mapping[Clique, float] | None, clique: Clique, default: float
 
 def _distance(counts: NDArray[Any], against: Any) -> Fraction:
     """Return the L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
+    return sum(_distances(counts, against), Fraction(0))
+
+
+def _distances(counts: NDArray[Any], against: Any) -> list[Fraction]:
+    """Return the distance of each cell from a marginal rounded to multiples of 2^-16."""
     given = [round(Fraction(float(value)) * 2**16) for value in np.asarray(against, dtype=np.float64).reshape(-1)]
-    return Fraction(sum(abs(int(a) * 2**16 - b) for a, b in zip(counts, given, strict=True)), 2**16)
+    return [Fraction(abs(int(a) * 2**16 - b), 2**16) for a, b in zip(counts, given, strict=True)]
 
 
 def _indif(table: NDArray[Any]) -> int:

@@ -18,7 +18,7 @@ from understudy.accounting.calibrate import certified_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
-from understudy.measurement import KroneckerQuery
+from understudy.measurement import Cell, KroneckerQuery
 from understudy.mechanism.independent import Independent
 from understudy.source import Source
 from understudy.testing.audit import Trial
@@ -82,6 +82,22 @@ def selection_trial(*, pure: bool) -> Trial:
     return _trial(event, *_with_unit({"a": 2, "b": 2}), claim, delta)
 
 
+def cells_trial(*, pure: bool) -> Trial:
+    """Two cells, units of three rows: the unit raises one distance by 3 and lowers the other by 3, from a gap of 6."""
+    columns: list[Clique] = [("a",), ("b",)]
+    against: dict[Clique, NDArray[np.float64]] = {("a",): np.array([0.0, 0.0]), ("b",): np.array([0.0, 6.0])}
+    budget = Budget.of(epsilon=2.0, delta=0) if pure else Budget.of(rho=0.5)
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, budget)
+        used = [Cell(column, 0) for column in columns]
+        found = table.select_cells(columns, against=against, count=1, rho=float(budget.capacity), used=used)
+        return found == [Cell(("a",), 1)]
+
+    claim, delta = (2.0, 0.0) if pure else (epsilon_of(0.5, DELTA), DELTA)
+    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
+
+
 def dependent_selection_trial() -> Trial:
     """Two pairs of columns; the unit raises the InDif of one by 4, from a gap of 4 to none, and leaves the other."""
     pairs: list[Clique] = [("b", "a"), ("c", "a")]
@@ -111,13 +127,13 @@ def distances_trial(*, pure: bool) -> Trial:
     against = dict.fromkeys(columns, np.array([5.0, 0.0]))
     budget = Budget.of(epsilon=1.0, delta=0) if pure else Budget.of(rho=1.0)
 
-    def happened(source: CodedSource) -> bool:
+    def event(source: CodedSource) -> bool:
         table = PrivateTable(source, budget)
         found = table.distances(columns, against=against, rho=float(budget.capacity)).values()
         return all(value >= 3 for value in found) if pure else sum(found) >= 5.5  # sum: moves by 6, sd 3 sqrt(2)
 
     claim, delta = (1.0, 0.0) if pure else (epsilon_of(1.0, DELTA), DELTA)
-    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
+    return _trial(event, *_with_unit({"a": 2, "b": 2}, max_rows=3), claim, delta)
 
 
 def shared_value_trial() -> Trial:

@@ -36,12 +36,12 @@ def record_answers() -> Iterator[list[Any]]:
     answers: list[Any] = []
     original: Any = PrivateTable._new_answer
 
-    def released(table: PrivateTable, answer: Any) -> Any:
+    def record(table: PrivateTable, answer: Any) -> Any:
         given = original(table, answer)
-        answers.append(copy(given))  # whoever gets a list of measurements may add to it
+        answers.append(copy(given))  # a mechanism may add to the list that it gets
         return given
 
-    with patch.object(PrivateTable, "_new_answer", released):
+    with patch.object(PrivateTable, "_new_answer", record):
         yield answers
 
 
@@ -55,13 +55,13 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
     left = list(answers)
     original: Any = PrivateTable._new_answer
 
-    def released(table: PrivateTable, answer: Any) -> Any:
+    def replay(table: PrivateTable, answer: Any) -> Any:
         expect(left, "the gate was called more often on the second table than on the first")
         same = _question(left[0]) == _question(answer)
         expect(same, "the gate was asked something else on the second table than on the first")
         return original(table, copy(left.pop(0)))
 
-    with patch.object(PrivateTable, "_new_answer", released):
+    with patch.object(PrivateTable, "_new_answer", replay):
         yield
     expect(not left, "the gate was called less often on the second table than on the first")
 
@@ -159,7 +159,7 @@ def _read_ledger(path: Path) -> tuple[bytes, list[str]]:
                     row["body"] = {"host": body["host"]} if row["kind"] == "attempt" else body
                 payload = row.pop("payload", None)
                 if row.get("name") != "origin":
-                    said = {name: value for name, value in row.items() if name not in _CHANCE}
-                    lines.append(f"{table} {json.dumps(said, ensure_ascii=False, default=str)}".encode())
+                    kept = {name: value for name, value in row.items() if name not in _CHANCE}
+                    lines.append(f"{table} {json.dumps(kept, ensure_ascii=False, default=str)}".encode())
                     lines += [zlib.decompress(payload)] if payload else []
     return b"\n".join(lines), runs

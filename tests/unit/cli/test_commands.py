@@ -466,7 +466,7 @@ def test_the_unforeseen_is_reported_by_id_type_and_place(call, monkeypatch, fold
     def fail(*args, **kwargs):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("understudy.release.release.open_release", fail)
+    monkeypatch.setattr("understudy.release.open_release", fail)
     code, out, err = call("inspect", release)
     assert (code, out) == (70, "")
     assert "ZeroDivisionError at " in err
@@ -477,7 +477,7 @@ def test_an_interrupt_claims_nothing_that_it_does_not_know(call, monkeypatch, re
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("understudy.release.release.open_release", stop)
+    monkeypatch.setattr("understudy.release.open_release", stop)
     assert call("inspect", release) == (130, "", "error: interrupted.\n")
 
 

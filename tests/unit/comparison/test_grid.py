@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.cli import app
 from understudy.comparison import Comparison
-from understudy.comparison.grid import Table, load_study, make_study, parse_mechanism
 from understudy.comparison.page import (
     Scores,
     collect_scores,
@@ -29,6 +28,7 @@ from understudy.comparison.page import (
     measure_ratios,
     rank_mechanisms,
 )
+from understudy.comparison.study import StudyTable, load_study, make_study, parse_mechanism
 from understudy.errors import BudgetExceeded, LedgerError, OutputError, SettingError
 from understudy.workload import Workload
 from understudy.yaml_json import read_yaml
@@ -334,7 +334,7 @@ def test_real_rows_are_a_reference_on_public_tables_only(rows: pd.DataFrame) -> 
 
 
 def test_slow_mechanisms_may_run_less_often(rows: pd.DataFrame) -> None:
-    tables = {"t": Table(rows, SCHEMA)}
+    tables = {"t": StudyTable(rows, SCHEMA)}
     study = make_study(tables=tables, mechanisms=["mst", "aim"], runs=3, runs_of={"aim": 1}, public=True)
     study.check()
     assert [(cell.mechanism, cell.run) for cell in study.cells()] == [("mst", 0), ("aim", 0), ("mst", 1), ("mst", 2)]
@@ -357,7 +357,7 @@ def test_the_studies_of_the_papers_can_be_run(path: Path, tmp_path: Path) -> Non
 
 
 def test_names_of_others_stay_text_on_the_page() -> None:
-    study = make_study(tables={"<i>t</i>": Table(None, SCHEMA)}, mechanisms={"<b>x</b>": "mst"}, public=True)
+    study = make_study(tables={"<i>t</i>": StudyTable(None, SCHEMA)}, mechanisms={"<b>x</b>": "mst"}, public=True)
     line: dict[str, Any] = {
         "table": "<i>t</i>",
         "workload": "all-3way",

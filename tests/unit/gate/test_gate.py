@@ -14,6 +14,7 @@ from understudy.accounting import Budget
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.gate import PrivateTable, Selection
 from understudy.gate.table import LARGEST_TABLE
+from understudy.measurement import Cell
 from understudy.schema import Recoding
 from understudy.testing.spy import Spy
 from understudy.testing.tables import CodedSource, SealedSource, WordSource
@@ -168,6 +169,45 @@ def test_distances_after_merging_are_those_of_merged_marginals():
     assert coarse.distances([("a",)], against={("a",): [0, 0]}, rho=0.5) == {("a",): 4.0}
 
 
+AWAY = {("a",): [1.0, 1.0, 2.0], ("b",): [0.0, 9.5]}  # the table has 1, 1, 2 and 2, 2
+
+
+def test_cells_are_selected_by_their_distance_one_after_the_other():
+    private = table(Budget.of(rho=1e7))
+    found = private.select_cells(list(AWAY), against=AWAY, count=2, rho=1e6)
+    assert found == [Cell(("b",), 1), Cell(("b",), 0)]
+    assert private.select_cells(list(AWAY), against=AWAY, count=1, rho=1e6, used=found[:1]) == found[1:]
+    rest = private.select_cells(list(AWAY), against=AWAY, count=3, rho=1e6, used=found)
+    assert sorted(rest) == [Cell(("a",), i) for i in range(3)]
+    first, second, *_ = private.account.charges
+    assert (first.what, first.noise, first.candidates[0], second.candidates[0]) == ("cells", "exponential", 5, 4)
+    assert first.sensitivity == 1.0
+    assert float(first.rho) == pytest.approx(5e5, rel=1e-9)
+    assert first.rho == Fraction(first.scale) ** 2 / 8
+
+
+@pytest.mark.parametrize("rows_public", [None, 4])
+@pytest.mark.parametrize("max_rows", [1, 3])
+def test_a_cell_has_the_sensitivity_of_one_number(max_rows, rows_public):
+    """Selected or measured, the count of a cell moves by the rows of one unit, replaced or not."""
+    source = CodedSource(SIZES, ROWS, max_rows=max_rows, rows_public=rows_public)
+    private = PrivateTable(source, Budget.of(rho=1.0))
+    (cell,) = private.select_cells([("a", "b")], against={("a", "b"): np.zeros(6)}, count=1, rho=0.5)
+    private.measure([cell.clique], rho=0.5, queries={cell.clique: cell.query(private.domain)})
+    assert [charge.sensitivity for charge in private.account.charges] == [max_rows, max_rows]
+    assert private.account.charges[1].scale == pytest.approx(max_rows)
+
+
+def test_a_cell_is_measured_as_the_count_of_its_rows():
+    private = table(noise=Nought())
+    counts = private.measure([("b", "a")], rho=0.1)[0].values
+    for number in range(6):
+        (one,) = private.measure(
+            [("b", "a")], rho=0.1, queries={("b", "a"): Cell(("b", "a"), number).query(private.domain)}
+        )
+        assert one.values.tolist() == [counts[number]]
+
+
 def test_merged_codes_are_merged_inside_and_share_the_account():
     private = table(noise=Nought())
     coarse = private.recode(Recoding({"a": np.array([0, 1, 1])}))
@@ -187,6 +227,10 @@ def test_nothing_asked_costs_nothing():
 
 
 AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
+
+
+def cells(table, *, rho=0.1, **given):
+    return table.select_cells(list(AGAINST), against=AGAINST, rho=rho, **given)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +263,13 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.distances([("a",), ("a",)], against=AGAINST, rho=0.1), SettingError, "given twice"),
         (lambda t: t.distances([("a",)], against=AGAINST, rho=1e-40), SettingError, "give more"),
         (lambda t: t.distances([("a",)], against=AGAINST, rho=1.5), BudgetExceeded, "and 1 is left"),
+        (lambda t: cells(t, count=6), SettingError, "5 cells are left to choose from, fewer than 6"),
+        (lambda t: cells(t, count=1, used=[Cell(("b",), 2)]), SettingError, "no candidate"),
+        (lambda t: cells(t, count=1, used=[Cell(("c",), 0)]), SettingError, "no candidate"),
+        (lambda t: cells(t, count=0), SettingError, "count must be a whole number of at least 1"),
+        (lambda t: cells(t, count=1, rho=1.5), BudgetExceeded, "and 1 is left"),
+        (lambda t: t.select_cells([("a",)], against={}, count=1, rho=0.1), SettingError, "one for every candidate"),
+        (lambda t: t.select_cells([], against={}, count=1, rho=0.1), SettingError, "0 cells are left"),
         (lambda t: t.measure([("a",)], rho=10**400), BudgetExceeded, "and 1 is left"),
         (lambda t: t.measure([("a",)], rho="1"), SettingError, "positive"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 10**400}), SettingError, "finite weight"),

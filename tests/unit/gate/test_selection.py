@@ -8,12 +8,22 @@ from itertools import accumulate, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from understudy.errors import SettingError
 from understudy.gate import selection
 from understudy.gate.noise import below_exp_neg
 from understudy.gate.randomness import stream
-from understudy.gate.selection import _locate, _short_weights, _weights, exponential_mechanism, invert
+from understudy.gate.selection import (
+    _locate,
+    _short_weights,
+    _upper_bounds,
+    _weights,
+    exponential_mechanism,
+    exponential_mechanism_many,
+    invert,
+)
 
 
 class Fixed:
@@ -121,6 +131,45 @@ def test_quick_weights_decide_as_wide_ones_do(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(selection, "_MANY", 1 << 18)
     monkeypatch.setattr(selection, "_weights", None)  # nearly always the quick ones are enough
     assert chosen()[:20] == quick[:20]
+
+
+@given(
+    st.lists(st.integers(-(1 << 61), 1 << 61), min_size=1, max_size=20),
+    st.fractions(min_value=0, max_value=100, max_denominator=1 << 80),
+    st.sampled_from([44, 20, 3]),
+    st.integers(0, 70),
+)
+def test_bounds_of_many_weights_hold(scores: list[int], rate: Fraction, places: int, finer: int) -> None:
+    rate, top = rate / (1 << finer), max(scores)
+    is_open = np.arange(len(scores)) % 3 != 1
+    bounds = _upper_bounds(np.array(scores, np.int64), top, rate, is_open, places).tolist()
+    with localcontext() as context:
+        context.prec = 60
+        for score, bound, kept in zip(scores, bounds, is_open, strict=True):
+            x = rate * (top - score)
+            exact = (-Decimal(x.numerator) / Decimal(x.denominator)).exp() * 2**places
+            assert bound - 3 <= exact <= bound if kept else bound == 0
+
+
+def test_many_are_drawn_once_each_and_obvious_winners_in_their_order() -> None:
+    scores = np.array([0, 1 << 60, 7, 1 << 61, -(1 << 61), 1 << 59])
+    assert exponential_mechanism_many(scores, Fraction(3), 4) == [3, 1, 5, 2]
+    assert exponential_mechanism_many(scores, Fraction(3), 3, [3, 1]) == [5, 2, 0]
+    wide = np.zeros(10_000, np.int64)
+    wide[[5000, 9999]] = 1 << 40
+    assert sorted(exponential_mechanism_many(wide, Fraction(1), 2)) == [5000, 9999]
+    for rate in (Fraction(0), Fraction(1, 10**30)):
+        drawn = exponential_mechanism_many(wide, rate, 5000, range(5000))
+        assert sorted(drawn) == list(range(5000, 10_000))
+
+
+def test_bad_arguments_of_many() -> None:
+    scores = np.zeros(3, np.int64)
+    for count, dropped in ((4, ()), (0, ()), (3, (1,))):
+        with pytest.raises(SettingError, match="fewer than are to be drawn"):
+            exponential_mechanism_many(scores, Fraction(1), count, dropped)
+    with pytest.raises(SettingError, match="rate"):
+        exponential_mechanism_many(scores, Fraction(-1), 1)
 
 
 def test_bad_arguments() -> None:

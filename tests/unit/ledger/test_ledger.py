@@ -45,6 +45,16 @@ def change(path, statement, *values):
         connection.commit()
 
 
+def test_the_latest_entry_changes_with_every_entry(ledger, path):
+    assert ledger.latest == 0
+    assert not path.exists()
+    reserve(ledger)
+    first = ledger.latest
+    assert first == max(entry.number for entry in ledger.entries())
+    Ledger(path).grant(Grant("people", epsilon=4.0))
+    assert ledger.latest == first + 1
+
+
 # -- reserve, record, finish --
 
 

@@ -19,7 +19,7 @@ def measured(column: str, *values: float, sigma: float = 10.0) -> Measurement:
 
 def test_codes_below_three_sigma_become_one_code_at_the_end() -> None:
     recoding = compress(DOMAIN, [measured("a", 29.9, 30.0, -4, 100, 0), measured("b", 50, 60)])
-    assert recoding.merged("a") == [[1], [3], [0, 2, 4]]
+    assert recoding.merged_codes("a") == [[1], [3], [0, 2, 4]]
     assert recoding.columns == ("a",)
     assert recoding.recode(DOMAIN) == Domain({"a": 3, "b": 2, "c": 3})
 
@@ -30,24 +30,24 @@ def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
         axes={"day": 6}, order_columns=["day"]
     )  # six bins, then two codes that have no place among them
     days = measured("day", 90, 80, 4, 3, 70, 0, 2, 50)
-    assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3], [4], [5], [7], [6]]
-    assert compress(domain, [days], groups, once=True).merged("day") == [[0], [1], [2, 3], [4, 5], [7], [6]]
+    assert compress(domain, [days], groups).merged_codes("day") == [[0], [1], [2, 3], [4], [5], [7], [6]]
+    assert compress(domain, [days], groups, once=True).merged_codes("day") == [[0], [1], [2, 3], [4, 5], [7], [6]]
     assert compress(domain, [measured("day", *[900.0] * 8)], groups, once=True) == Recoding.identity()
-    assert compress(domain, [measured("day", *[-1.0] * 8)], groups).merged("day") == [[0, 1, 2, 3, 4, 5], [6, 7]]
-    assert compress(Domain({"day": 8}), [days]).merged("day") == [[0], [1], [4], [7], [2, 3, 5, 6]]
+    assert compress(domain, [measured("day", *[-1.0] * 8)], groups).merged_codes("day") == [[0, 1, 2, 3, 4, 5], [6, 7]]
+    assert compress(Domain({"day": 8}), [days]).merged_codes("day") == [[0], [1], [4], [7], [2, 3, 5, 6]]
 
 
 def test_codes_of_an_axis_become_intervals_that_are_narrow_where_many_rows_are() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     even = measured("day", *[150.0] * 8, 50.0)  # all 8 places: intervals with 8 x 10 sigma x 10 places are halved
     merged = compress(domain, [even], groups)
-    assert merged.merged("day") == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+    assert merged.merged_codes("day") == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
     assert merged.intervals("day", 8) == 8
     assert Recoding.identity().intervals("day", 8) == 0
     spike = measured("day", 120, 120, 120, 900, 120, 120, 120, 120, 50)
-    assert compress(domain, [spike], groups).merged("day") == [[0, 1], [2], [3], [4, 5], [6, 7], [8]]
+    assert compress(domain, [spike], groups).merged_codes("day") == [[0, 1], [2], [3], [4, 5], [6, 7], [8]]
     few = measured("day", 900, 900, 900, 900, 20, 22, 18, 20, 50)  # fewer than nine standard deviations together
-    assert compress(domain, [few], groups).merged("day") == [[0], [1], [2], [3], [4, 5, 6, 7], [8]]
+    assert compress(domain, [few], groups).merged_codes("day") == [[0], [1], [2], [3], [4, 5, 6, 7], [8]]
     assert compress(domain, [measured("day", *[150.0] * 8, 50.0, sigma=1.0)], groups) == Recoding.identity()
 
 
@@ -67,7 +67,7 @@ def test_published_compression_knows_no_axis() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     days = measured("day", 100, 100, 20, 25, 1, 2, 0, 1, 3)
     assert compress(domain, [days], groups, as_printed=True) == compress(domain, [days])
-    assert compress(domain, [days]).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
+    assert compress(domain, [days]).merged_codes("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
 
 
 def test_codes_have_no_axis_unless_an_order_rule_says_so() -> None:
@@ -82,7 +82,7 @@ def test_codes_have_no_axis_unless_an_order_rule_says_so() -> None:
 def test_the_threshold_counts_standard_deviations() -> None:
     table = measured("c", 15, 25, 300)
     assert compress(DOMAIN, [table], threshold=2.0).columns == ()  # one rare code stays where it is
-    assert compress(DOMAIN, [table]).merged("c") == [[2], [0, 1]]
+    assert compress(DOMAIN, [table]).merged_codes("c") == [[2], [0, 1]]
     assert compress(DOMAIN, [table], threshold=0.0).columns == ()
     with pytest.raises(SettingError, match="threshold"):
         compress(DOMAIN, [table], threshold=float("nan"))
@@ -98,7 +98,7 @@ def test_a_column_without_a_kept_value_becomes_a_single_code() -> None:
 
 def test_repeated_measurements_are_averaged_by_precision() -> None:
     loose, tight = measured("c", 900, 900, 900, sigma=100.0), measured("c", 0, 0, 900, sigma=1.0)
-    assert compress(DOMAIN, [tight, loose]).merged("c") == [[2], [0, 1]]
+    assert compress(DOMAIN, [tight, loose]).merged_codes("c") == [[2], [0, 1]]
     assert compress(DOMAIN, [loose]).columns == ()
 
 

@@ -118,16 +118,17 @@ def test_all_tables_have_the_same_noise_and_codes_are_kept_by_the_contests_rules
     assert len(fit.measurements) == 4 + 6
     assert {round(m.sigma, 6) for m in fit.measurements} == {round(math.sqrt(10 / 2), 6)}
     assert fit.model.updates == "dpsyn"
+    assert fit.generator.as_printed  # columns with an axis are not estimated by cumulative counts
     counts = np.array([5000, 799, 801, 90_000, 2, 566_000])
     ages = Measurement(("age",), counts, 100.0)  # 4.5 sigma is 450, 800 of 662,602 rows decide
-    assert keep_frequent([ages], significant=4.5, least=800 / 662_000, most=19).merged("age") == [
+    assert keep_frequent([ages], significant=4.5, least=800 / 662_000, most=19).merged_codes("age") == [
         [0],
         [2],
         [3],
         [5],
         [1, 4],
     ]
-    assert keep_frequent([ages], significant=4.5, least=0.0, most=2).merged("age") == [[3], [5], [0, 1, 2, 4]]
+    assert keep_frequent([ages], significant=4.5, least=0.0, most=2).merged_codes("age") == [[3], [5], [0, 1, 2, 4]]
 
 
 def test_rows_of_dpsyn_follow_dependent_columns():

@@ -19,16 +19,20 @@ def rows(count=600):
     return np.stack([a, (a + (rng.random(count) < 0.1)) % 3, c], axis=1).tolist()
 
 
-def test_the_budget_of_a_round_is_divided_as_in_the_paper():
+def test_the_budget_of_a_round_is_divided_as_in_the_paper(monkeypatch):
     """eps_0^2 = 2 rho / (T (a^2 + (1 - a)^2)); choosing costs a^2 eps_0^2 / 2, measuring (1 - a)^2 eps_0^2 / 2."""
+    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
     a, rounds = 0.67, 3
-    table = PrivateTable(CodedSource(SIZES, rows()), Budget.of(rho=1.0))
-    measured = (1 - a) ** 2 / (a**2 + (1 - a) ** 2)
-    GEM(**GEM.paper_settings() | {"measured": measured}, rounds=rounds).fit(table, rho=1.0)
+    table = PrivateTable(CodedSource(SIZES, rows(), rows_public=600), Budget.of(rho=1.0))
+    fit = GEM.as_published(rounds=rounds).fit(table, rho=1.0)
     squared = 2 / (rounds * (a**2 + (1 - a) ** 2))
     assert squared == pytest.approx(1.195172, abs=1e-6)
     costs = [(charge.what, float(charge.rho)) for charge in table.account.charges]
-    assert [what for what, _ in costs] == ["select", "measure"] * rounds
+    assert [what for what, _ in costs] == ["cells", "measure"] * rounds
+    epsilon = squared**0.5
+    select, measure = table.account.charges[:2]
+    assert select.scale == pytest.approx(2 * a * epsilon)  # weights exp(2 a eps_0 |err| / (2 Delta))
+    assert measure.scale == fit.measurements[0].sigma == pytest.approx(1 / ((1 - a) * epsilon))
     assert [cost for _, cost in costs] == pytest.approx([0.268256, 0.065077] * rounds, abs=1e-6)
 
 

@@ -102,10 +102,10 @@ def test_rare_codes_go_up_the_hierarchy_as_far_as_they_must():
     counts = Measurement(("c",), np.array([90, 3, 3, 1, 0, 2, 1, 0]), 1.0)
     fine, coarse = np.array([0, 1, 1, 2, 2, 3, 3, 3]), np.array([0, 0, 0, 1, 1, 1, 1, 1])
     domain, groups = Domain({"c": 8}), CodeGroups({"c": [fine, coarse]})
-    assert compress(domain, [counts], groups, threshold=4).merged("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
+    assert compress(domain, [counts], groups, threshold=4).merged_codes("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
     lonely = CodeGroups({"c": [fine]})
-    assert compress(domain, [counts], lonely, threshold=2).merged("c")[:1] == [[0]]
-    assert compress(Domain({"c": 8}), [counts], threshold=4).merged("c") == [[0], [1, 2, 3, 4, 5, 6, 7]]
+    assert compress(domain, [counts], lonely, threshold=2).merged_codes("c")[:1] == [[0]]
+    assert compress(Domain({"c": 8}), [counts], threshold=4).merged_codes("c") == [[0], [1, 2, 3, 4, 5, 6, 7]]
 
 
 def test_a_group_of_the_hierarchy_is_refined_and_the_rest_is_other():

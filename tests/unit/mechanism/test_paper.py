@@ -62,7 +62,7 @@ def test_domain_compression_merges_whatever_is_below_three_sigma_into_one_code()
     ages = Measurement(("age",), counts, 20.0)
     groups = CodeGroups(axes={"age": 8}, order_columns=["age"])
     merged = compress(Domain({"age": 8}), [ages], groups, as_printed=True)
-    assert merged.merged("age") == [[0], [4], [6], [1, 2, 3, 5, 7]]
+    assert merged.merged_codes("age") == [[0], [4], [6], [1, 2, 3, 5, 7]]
     assert compress(Domain({"age": 8}), [ages], groups) != merged
     many = Measurement(("age",), np.full(5000, 61), 20.0)
     assert not compress(Domain({"age": 5000}), [many], as_printed=True).columns

@@ -161,7 +161,7 @@ def test_rare_codes_are_merged_for_the_pairs() -> None:
     sizes = {"wide": 40, "b": 2, "c": 2}
     table = PrivateTable(CodedSource(sizes, [[i % 3, i % 3 % 2, i % 2] for i in range(3000)]), Budget.of(rho=1.0))
     fit = PrivSyn(threshold=8.0).fit(table, rho=1.0)
-    assert fit.recoding.merged("wide")[:3] == [[0], [1], [2]]
+    assert fit.recoding.merged_codes("wide")[:3] == [[0], [1], [2]]
     assert fit.model.domain["wide"] == 4
     assert fit.measurements[0].query is None
     assert len(fit.measurements[0].values) == 40

@@ -7,11 +7,21 @@ import pytest
 
 from understudy.domain import Domain, Forbidden
 from understudy.errors import InputError, ReleaseError, SettingError
-from understudy.measurement import Measurement
+from understudy.measurement import Cell, Measurement
 from understudy.model import relaxed
 from understudy.model.generate import generate
 from understudy.model.protocol import MODELS
-from understudy.model.relaxed import RelaxedModel, TableLoss, count_rows, relaxed_of, softmax, softmax_gradient
+from understudy.model.relaxed import (
+    CellAnswers,
+    CellProjection,
+    RelaxedModel,
+    TableLoss,
+    count_rows,
+    measured_shares,
+    relaxed_of,
+    softmax,
+    softmax_gradient,
+)
 from understudy.schema import Recoding
 
 DOMAIN = Domain({"a": 3, "b": 2, "c": 4})
@@ -152,3 +162,70 @@ def test_a_damaged_file_is_refused(damage):
     damage(arrays)
     with pytest.raises(ReleaseError, match="damaged"):
         MODELS["relaxed"].from_arrays(DOMAIN, arrays)
+
+
+# -- RAP as published: single cells --
+
+
+def cell(clique, number, count=10):
+    return Measurement(clique, np.array([count]), 1.0, Cell(clique, number).query(DOMAIN))
+
+
+CELLS = [cell(("a", "c"), 5), cell(("b",), 1, 40), cell(("a", "b", "c"), 23), cell(("c", "a"), 7), cell(("a", "c"), 4)]
+
+
+def test_the_answer_to_a_cell_is_the_mean_product_of_its_probabilities():
+    shares = rows_of(count=7)
+    table = joint(shares, np.full(7, 1 / 7))
+    expected = [table.sum(1)[1, 1], table.sum((0, 2))[1], table[2, 1, 3], table.sum(1)[1, 2], table.sum(1)[1, 0]]
+    assert CellAnswers(DOMAIN, CELLS).answers(shares) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_gradient_of_cells_is_that_of_their_answers():
+    shares, pull = rows_of(count=4), np.array([1.0, -2.0, 3.0, 0.5, 1.5], np.float32)
+    answers = CellAnswers(DOMAIN, CELLS)
+    found = answers.gradient(shares, pull)
+    for place in np.ndindex(shares.shape):
+        moved = [shares.copy(), shares.copy()]
+        moved[0][place] += 0.01
+        moved[1][place] -= 0.01
+        slope = float(pull @ (answers.answers(moved[0]) - answers.answers(moved[1]))) / 0.02
+        assert found[place] == pytest.approx(slope, abs=2e-5)
+
+
+def test_noisy_shares_are_clipped():
+    cells = [cell(("b",), 0, -3), cell(("b",), 1, 20), cell(("b",), 1, 130)]
+    assert measured_shares(cells, 100.0) == pytest.approx([0.0, 0.2, 1.0])
+
+
+def test_what_is_not_a_single_cell_is_refused():
+    with pytest.raises(InputError, match="not of a single cell"):
+        CellAnswers(DOMAIN, [Measurement(("b",), np.array([1, 2]), 1.0)])
+
+
+def test_a_projection_fits_cells_and_ends_below_1e_8(monkeypatch):
+    seen, step = [], relaxed.Adam.step
+
+    def watched(optimiser, gradients, slower=1.0):
+        seen.append((optimiser._rate, slower))
+        step(optimiser, gradients, slower)
+
+    monkeypatch.setattr(relaxed.Adam, "step", watched)
+    projection = CellProjection(DOMAIN)
+    projection.learn(CELLS, 100.0)
+    assert CellAnswers(DOMAIN, CELLS).answers(projection.rows()) == pytest.approx([0.1, 0.4, 0.1, 0.1, 0.1], abs=1e-4)
+    assert len(seen) < 5000
+    assert set(seen) == {(0.1, 1.0)}
+    first = len(seen)
+    projection.learn(CELLS, 100.0)  # nothing is left to do
+    assert len(seen) == first
+
+
+def test_a_projection_ends_after_five_checks_without_a_smaller_loss(monkeypatch):
+    """Two answers to one cell that contradict each other: the loss soon stops falling, far above 1e-8."""
+    steps, step = [], relaxed.Adam.step
+    monkeypatch.setattr(relaxed.Adam, "step", lambda *given: steps.append(1) or step(*given))
+    projection = CellProjection(DOMAIN)
+    projection.learn([cell(("b",), 0, 20), cell(("b",), 0, 40)], 100.0)
+    assert CellAnswers(DOMAIN, [cell(("b",), 0)]).answers(projection.rows()) == pytest.approx([0.3], abs=1e-3)
+    assert 250 <= len(steps) < 5000

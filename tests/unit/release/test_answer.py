@@ -330,3 +330,14 @@ def test_a_workload_that_is_not_text_is_reported(release):
 
 def test_the_most_rows_there_can_be(release, people):
     assert len(people) <= release.most_rows <= 1.1 * len(people)
+
+
+def test_numbers_are_written_as_in_the_file():
+    fields = [{"name": "cost", "type": "number", "constraints": {"minimum": 0, "maximum": 2000}}]
+    dialect = {"delimiter": ";", "decimal": ",", "group": "."}
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row", "dialect": dialect}})
+    for text in ('cost>"1.000,50"', "cost>1000.5"):
+        (condition,) = read_conditions(schema, parse_query(text))
+        assert condition.spans[0][0] == pytest.approx(1000.5)
+    with pytest.raises(SettingError, match="cannot be compared"):
+        read_conditions(schema, parse_query('cost>"many,50"'))

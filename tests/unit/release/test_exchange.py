@@ -111,10 +111,10 @@ def test_columns_of_other_rules_are_left_alone():
 def test_neighbours_that_were_joined_are_not_called_rare():
     with insecure(1):
         release = us.synthesize(stays(), schema_of("2 months"), epsilon=1, delta=1e-6)
-    assert len(release.recoding.merged("admitted")) < 50
+    assert len(release.recoding.merged_codes("admitted")) < 50
     assert release.merged["admitted"] == ["(missing)", "(other)"]
     weak = {w.column: w.values for w in weak_values(release, measured_tables(release))}
     counts = {line.value: line.estimate for column in describe_columns(release)[:1] for line in column.lines}
     full = [estimate for estimate in counts.values() if estimate is not None and estimate > 100]
-    assert len(full) > len(release.recoding.merged("admitted")) / 2
+    assert len(full) > len(release.recoding.merged_codes("admitted")) / 2
     assert len(weak["admitted"]) < 60 - len(full)  # only those that are empty or nearly so

@@ -411,7 +411,7 @@ def test_discovery_that_was_killed_half_way_continues_and_pays_for_nothing_twice
     whole = len(recorded(first.run))
     assert whole > 2
     if answers == "all":
-        interrupted(discovered, Ledger, "complete", output=place)
+        interrupted(discovered, Ledger, "record_schema", output=place)
     else:
         interrupted(discovered, Ledger, "record", answers, output=place)
     (one,) = (one for one in Ledger().reservations("t") if one.run != first.run)

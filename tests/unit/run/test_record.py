@@ -19,7 +19,7 @@ from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
 from understudy.ledger.ledger import _leaf_data
 from understudy.ledger.log import leaf_hash
-from understudy.measurement import KroneckerQuery, Measurement
+from understudy.measurement import Cell, KroneckerQuery, Measurement
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Recoding, Schema
 from understudy.schema.open import Words
@@ -57,6 +57,7 @@ def asked(table, *, recoded=True):
         (table.recode(MERGED) if recoded else table).measure([("a", "b")], rho=0.1),
         table.error(against, weights=dict.fromkeys(PAIRS, 1), rho=0.1),
         table.distances(PAIRS, against=against, rho=0.1),
+        table.select_cells(PAIRS, against=against, count=3, rho=0.1, used=[Cell(("b", "c"), 1)]),
     ]
 
 
@@ -274,6 +275,9 @@ QUESTIONS = {
     "distances": lambda table: table.distances(
         PAIRS, against={p: np.ones(table.domain.cells(p)) for p in PAIRS}, rho=0.5
     ),
+    "cells": lambda table: table.select_cells(
+        PAIRS, against={p: np.ones(table.domain.cells(p)) for p in PAIRS}, count=2, rho=0.5
+    ),
     "quality": lambda table: table.error({("a",): np.ones(3)}, weights={("a",): 1}, rho=0.5),
     "tally": lambda table: table.tally({"a": Fraction(1, 2)}, what={"a": "bins"}),
 }
@@ -306,6 +310,11 @@ DAMAGED = {
         "distances",
         {"body": lambda body: body | {"cells": [1]}, "payload": lambda packed: zlib.compress(b"\0" * 8)},
     ),
+    "too few cells": (
+        "cells",
+        {"body": lambda body: body | {"cells": [1]}, "payload": lambda packed: zlib.compress(b"\0" * 8)},
+    ),
+    "a cell before the first": ("cells", {"payload": lambda packed: zlib.compress(b"\xff" * 16)}),
     "half a quality": ("quality", {"body": lambda body: body | {"answer": [1.0, 2.0]}}),
     "words for a quality": ("quality", {"body": lambda body: body | {"answer": ["much", 2.0, "gaussian"]}}),
 }

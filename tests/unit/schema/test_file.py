@@ -276,7 +276,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: schema.save(tmp_path / "broken.json"), "already exists; choose another name, or pass overwrite=True"),
         (lambda: recoding.recode(schema.domain), "give one per code"),
         (lambda: Recoding({"z": np.array([0])}).recode(schema.domain), "recode declared columns only"),
-        (lambda: recoding.merged("w"), "ask for one of n"),
+        (lambda: recoding.merged_codes("w"), "ask for one of n"),
         (lambda: Recoding({"n": np.array([0.5])}), "whole numbers, one per code"),
         (lambda: Recoding({"n": np.array([0, 2])}), "renumber them"),
     ]

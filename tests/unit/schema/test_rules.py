@@ -141,7 +141,7 @@ def test_a_recoding_merges_and_lists_its_members():
     assert MERGED.apply("a", np.array([4, 3, 0])).tolist() == [1, 2, 0]
     other = np.array([1, 0])
     assert MERGED.apply("b", other) is other
-    assert MERGED.merged("a") == [[0], [1, 2, 4], [3]]
+    assert MERGED.merged_codes("a") == [[0], [1, 2, 4], [3]]
 
 
 def test_recodings_survive_json():

@@ -2,29 +2,31 @@
 
 The means of a function that no measured margin explains come from the model alone. They are wrong by the correlation of
 that function with whatever the model lacks: the *missed correlation*. It is estimated from what a release records of
-the choice of its marginals. The constants were chosen on releases of Adult, NLTCS and Salary (mst, aim) and checked on
-other tables (benchmarks/inference.md).
+the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known. The constants were
+chosen on releases of Adult, NLTCS and Salary and checked on other tables (benchmarks/inference.md).
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from understudy.domain import Clique
+from understudy.measurement import Measurement
+from understudy.model.protocol import MODELS
 from understudy.release.answer import collect_evidence
-from understudy.release.bounds import marginal_bounds
+from understudy.release.bounds import Evidence, find_candidate
 from understudy.release.inference.corrected import Array, CorrectedTables
 
 if TYPE_CHECKING:
     from understudy.release.release import Release
 
-LEAST = 0.05
+LEAST = 0.03
 """The smallest missed correlation that is assumed: no mechanism looks for weaker ones."""
 
 EVIDENCE = 8
@@ -32,7 +34,7 @@ EVIDENCE = 8
 
 _FEWEST = 3  # pairs below which nothing is estimated
 _COMMON = 0.01  # of the rows: cells of fewer rows say little
-_PER_DISTANCE = 1.6  # L1 distance from independence of the pair that was preferred, for each unit of correlation
+_PER_DISTANCE = 2.5  # L1 distance from independence of the pair that was preferred, for each unit of correlation
 _PASSES = 20
 
 
@@ -48,26 +50,38 @@ class Gaps:
         self._tables = tables
         self._scores = _read_scores(release.rounds)
         self._tree = _read_tree(release.rounds) if self._scores is None else []
-        self._all = _correlation_of_rounds(release, tables) if not self._tree and self._scores is None else None
-        self._evidence = collect_evidence(release)
+        rounds = not self._tree and self._scores is None
+        self._all = _correlation_of_rounds(release, tables) if rounds else None
+        self._lost = dict(_distances_of_selections(collect_evidence(release))) if rounds else {}
 
     def correlation(self, clique: Clique) -> float | None:
         """The missed correlation of the columns of a clique that were not measured together; None if not known."""
         apart = [pair for pair in combinations(clique, 2) if not self._tables.is_measured(pair)]
-        known = self._all
         if self._scores is not None:
             known = self._correlation_of_scores(apart)
         elif self._tree:
             known = max((self._lost_distance(pair) / self._per_correlation(pair) for pair in apart), default=LEAST)
-        elif known is None and self._evidence.cliques:
-            known = self._correlation_of_bounds(apart)
+        else:
+            known = self._correlation_of_selections(clique, apart)
         return None if known is None else max(LEAST, known)
 
-    def _correlation_of_bounds(self, apart: Sequence[Clique]) -> float | None:
-        """Rounds that measured few pairs: how far others can be from the model, since selections passed them over."""
-        found = zip(marginal_bounds(self._evidence, apart), apart, strict=True)
-        known = [bound.share / self._per_correlation(pair) for bound, pair in found if bound.share is not None]
-        return max(known, default=0.0) if len(known) == len(apart) else None
+    def _correlation_of_selections(self, clique: Clique, apart: Sequence[Clique]) -> float | None:
+        """Rounds of selections: the distance with which a pair would have been chosen in the last that it lost.
+
+        A pair that was never a candidate is taken to be as bad as the last pairs that were measured for the first time.
+        """
+        known: list[float] = []
+        for part in apart or [clique]:
+            lost = self._lost.get(self._tables.model.domain.canonical(part))
+            if lost is not None:
+                known.append(lost / self._per_correlation(part))
+            elif self._lost and not apart:
+                known.append(LEAST)  # all pairs were measured: as for mechanisms without rounds
+            elif self._all is not None:
+                known.append(self._all)
+            else:
+                return None
+        return max(known)
 
     def _correlation_of_scores(self, apart: Sequence[Clique]) -> float | None:
         """PrivSyn: the pairs' own noisy distances from independence, plus a standard deviation of the noise."""
@@ -89,7 +103,7 @@ class Gaps:
         return max(map(self._distance, self._tree))  # it was no candidate
 
     def _per_correlation(self, pair: Clique) -> float:
-        """The distance from independence of two columns that goes with each unit of their missed correlation.
+        """Return the distance from independence of two columns that goes with each unit of their missed correlation.
 
         For two binary columns, the distance is the correlation times twice the standard deviation of each.
         """
@@ -116,13 +130,13 @@ def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[st
 
 
 def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
-    """The pairs that were chosen one after the other, each by its own selection, where nothing else was."""
+    """Return the pairs that were chosen one after the other, each by its own selection, where nothing else was."""
     chosen = [tuple(entry["chosen"] or ()) for entry in rounds if set(entry) == {"chosen"}]
     return chosen if len(chosen) == len(rounds) and all(len(pair) == len(set(pair)) == 2 for pair in chosen) else []
 
 
 def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:
-    """The edges of a shortest path between two columns; none if they are not connected."""
+    """Return the edges of a shortest path between two columns; none if they are not connected."""
     reached: dict[str, list[frozenset[str]]] = {start: []}
     waiting = deque([start])
     while waiting and end not in reached:
@@ -136,10 +150,45 @@ def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[fr
     return reached.get(end, [])
 
 
+def _distances_of_selections(evidence: Evidence) -> Iterator[tuple[Clique, float]]:
+    """Mechanisms of rounds: the distance from the model, as a share of the rows, that a clique had at most.
+
+    In the last round that had it as a candidate, another clique was preferred, whose measurement shows how wrong the
+    model was. With the same score, the clique would have been as likely to be chosen; a score higher by `chance` would
+    have made it e times as likely.
+    """
+    places = {number: clique for number, (clique, _) in enumerate(evidence.cliques)}
+    weights = dict(evidence.cliques)
+    for stage in evidence.stages:
+        entry = stage.round
+        if entry is None or "model" not in entry:
+            continue
+        chosen = evidence.model.domain.canonical(entry["chosen"])
+        score = 0.0  # of the empty clique, which stands for none
+        if chosen:
+            before = MODELS[entry["kind"]].from_arrays(evidence.model.domain, entry["model"])
+            error = _distance_without_noise(stage.measurements[-1], before.project(stage.measurements[-1].clique))
+            score = weights[chosen] * (error - float(entry["offsets"][find_candidate(evidence, entry, chosen)]))
+        chance = 2 * float(entry["sensitivity"]) / float(entry["epsilon"])
+        for place in np.asarray(entry["last"]).tolist():
+            clique = places[place]
+            if weights[clique] > 0:
+                offset = float(entry["offsets"][find_candidate(evidence, entry, clique)])
+                distance = offset + (score + chance) / weights[clique]
+                yield clique, max(0.0, distance) / evidence.model.total
+
+
+def _distance_without_noise(measurement: Measurement, expected: Array) -> float:
+    """Return the L1 distance of a measured marginal from an expected one, less what the noise adds to it."""
+    seen = float(np.abs(measurement.values - expected.reshape(-1)).sum())
+    each = math.sqrt(2 / math.pi) if measurement.noise == "gaussian" else math.sqrt(0.5)
+    return math.sqrt(max(0.0, seen**2 - (each * measurement.sigma * len(measurement.values)) ** 2))
+
+
 def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float | None:
     """Mechanisms of rounds: how wrong the model was about the last new pairs, before a round measured them.
 
-    The rounds pick pairs for being wrong, so the result is rather too large for the others.
+    Only for pairs that were never candidates, such as those with too many cells.
     """
     found, start = [], 0
     for entry in release.rounds:
@@ -162,7 +211,7 @@ def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float |
 
 
 def _squared_error(expected: Array, measured: Array, variance: float) -> float | None:
-    """The mean over common cells of the squared correlation that the model lacked; None without such cells."""
+    """Return the mean over common cells of the squared correlation that the model lacked; None without such cells."""
     shares = expected.reshape(measured.shape) / max(float(expected.sum()), 1e-300)
     cells = np.argwhere(shares >= _COMMON)
     if not len(cells) or min(shares.shape) < 2:

@@ -18,6 +18,7 @@ from understudy.release.answer import Condition, check_confidence, parse_query, 
 from understudy.release.inference.corrected import Array, CorrectedTables, Functions
 from understudy.release.inference.formula import Variable, Variables
 from understudy.release.inference.gap import EVIDENCE
+from understudy.release.inference.selection import Choices, widen_sampling
 from understudy.release.inference.statistics import (
     Estimates,
     Rows,
@@ -180,7 +181,7 @@ def _infer(
     if call is not None and call["function"] not in FUNCTIONS and "~" not in statistic:
         call = None
     if call is not None and call["function"] == "chisq":
-        return _test_independence(statistic, tables, variables, conditions, call, confidence)
+        return _test_independence(release, statistic, variables, conditions, call, confidence)
     if call is not None:
         method, estimates = _estimate_call(release, tables, variables, conditions, call)
     elif "~" in statistic:
@@ -285,21 +286,22 @@ def _require_numbers(variable: Variable, function: str) -> Array:
 
 
 def _test_independence(
+    release: Release,
     text: str,
-    tables: CorrectedTables,
     variables: Variables,
     conditions: Sequence[Condition],
     call: re.Match[str],
     confidence: float,
 ) -> Inference:
-    pair = _read_columns(variables, call, 2)
+    tables, pair = release.corrected, _read_columns(variables, call, 2)
     names = tables.declared.canonical({v.name for v in pair} | {c.column for c in conditions})
     if not tables.is_measured(names):
         raise SettingError(
             f"chisq: {', '.join(map(repr, names))} were not measured together, so only the model's assumption "
             f"about their relation is known; {_remedy([names])}"
         )
-    found = check_independence(Rows(tables, conditions, pair), *pair)
+    candidates = Choices(release, tables).candidates(names)
+    found = check_independence(Rows(tables, conditions, pair), *pair, candidates=candidates)
     shares = {"privacy": found.privacy, "sampling": 1 - found.privacy, "model": 0.0}
     line = Line(text, found.statistic, df=found.df, p=found.p, **shares)
     return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,))
@@ -338,7 +340,11 @@ def _combine(
             gap = gap + correlation**2 * left
         if within is not None:
             gap = gap + max(correlation or 0.0, _WITHIN) ** 2 * within
-    sampling = tables.sampling(estimates.influence) if target == "population" else np.zeros(len(noise))
+    sampling = np.zeros(len(noise))
+    if target == "population":
+        columns = {column for clique in estimates.influence for column in clique}
+        candidates = Choices(release, tables).candidates(columns)
+        sampling = widen_sampling(noise + gap, tables.sampling(estimates.influence), candidates, confidence)
     total = noise + gap + sampling
     lines = [
         _make_line(name, float(value), float(v), float(n), float(s), float(g), estimates, confidence, tables.laplace)
@@ -405,7 +411,7 @@ def _warn(
 
 
 def _name_pairs(tables: CorrectedTables, cliques: Sequence[Clique]) -> str:
-    """The pairs that were not measured, or the cliques all of whose pairs were."""
+    """Return the pairs that were not measured, or the cliques all of whose pairs were."""
     pairs = [pair for clique in cliques for pair in combinations(clique, 2) if not tables.is_measured(pair)]
     shown = list(dict.fromkeys(pairs or cliques))
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""

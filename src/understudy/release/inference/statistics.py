@@ -17,6 +17,7 @@ from understudy.errors import SettingError
 from understudy.release.answer import Condition
 from understudy.release.inference.corrected import MOST_CELLS, Array, CorrectedTables, Functions, expand
 from understudy.release.inference.formula import CLEAR, Block, Design, Variable
+from understudy.release.inference.selection import tail_variance
 
 _ABSENT = 0.002  # of the rows without a value: more, and complete rows are a part of every term of a regression
 _COLLINEAR = 1e-8
@@ -78,14 +79,14 @@ class Rows:
         return multiply(self.tables, functions, self.inside)
 
     def mean(self, functions: Functions) -> Array:
-        """The corrected means of functions."""
+        """Return the corrected means of functions."""
         return sum(
             (np.tensordot(tables, self.table(clique), axes=len(clique)) for clique, tables in functions.items()),
             np.zeros(()),
         )
 
     def table(self, clique: Clique) -> Array:
-        """The corrected table of a clique."""
+        """Return the corrected table of a clique."""
         if clique not in self._means:
             self._means[clique] = self.tables.table(clique)
         return self._means[clique]
@@ -123,7 +124,7 @@ def scale(functions: Functions, factors: Array) -> dict[Clique, Array]:
 
 
 def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, name: str, share: bool) -> Estimates:
-    """The mean of a function over the rows, or over the rows of each level of a column.
+    """Return the mean of a function over the rows, or over the rows of each level of a column.
 
     Raises:
         SettingError: if no group is large enough to be seen.
@@ -138,7 +139,8 @@ def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, nam
     clear = np.zeros(count, bool)
     clear[known] = sizes[known] >= CLEAR * np.sqrt(noise[known])
     if not clear.any():
-        raise SettingError(f"{name}: no group has enough rows to be seen under the noise; use a coarser group")
+        of = "the table" if group is None else f"any group of {group.name!r}"
+        raise SettingError(f"{name}: too few rows in {of} to be seen under the noise; use larger groups or conditions")
     with np.errstate(all="ignore"):
         means = np.where(clear, rows.mean(above) / sizes, np.nan)
         inverse = np.where(clear, 1 / sizes, 0.0)
@@ -151,7 +153,7 @@ def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, nam
 
 
 def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estimates:
-    """The correlation of two numeric columns.
+    """Return the correlation of two numeric columns.
 
     Raises:
         SettingError: if the noise leaves no variance of a column.
@@ -273,7 +275,7 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
 
 
 def _left_over(scaled: Array) -> float:
-    """The part of the last term's square that the terms before it do not explain."""
+    """Return the part of the last term's square that the terms before it do not explain."""
     before, last = scaled[:-1, :-1], scaled[:-1, -1]
     return float(scaled[-1, -1] - last @ np.linalg.lstsq(before, last, rcond=None)[0])
 
@@ -404,14 +406,13 @@ class Independence:
     privacy: float
 
 
-def check_independence(rows: Rows, first: Variable, second: Variable) -> Independence:
+def check_independence(rows: Rows, first: Variable, second: Variable, *, candidates: float = 1.0) -> Independence:
     """Test that two columns that were measured together are independent; levels too small to be seen are left out.
 
     Without noise it is Pearson's test. Noise adds to the variance of each difference; the law of the sum is that of a
-    weighted sum of squares, of which two moments are matched (Satterthwaite).
+    weighted sum of squares, of which two moments are matched (Satterthwaite). For a pair chosen among `candidates`, the
+    sampling variance is that of the largest, or the p-value is multiplied, whichever rejects more; see `selection`.
     """
-    from scipy import stats
-
     tables = rows.tables
     shown = [_clear_levels(rows, variable) for variable in (first, second)]
     a, b = len(shown[0]), len(shown[1])
@@ -440,16 +441,26 @@ def check_independence(rows: Rows, first: Variable, second: Variable) -> Indepen
     count = tables.rows * size
     sampling = np.kron(np.diag(p) - np.outer(p, p), np.diag(q) - np.outer(q, q)) / count
     scales = np.outer(p, q).reshape(-1) / count + noise.diagonal()
-    matrix = (noise + sampling) / np.sqrt(np.outer(scales, scales))
-    first_moment, second_moment = float(np.trace(matrix)), float((matrix**2).sum())
     statistic = float((apart**2 / scales).sum())
-    df = first_moment**2 / second_moment
-    p_value = float(stats.chi2.sf(statistic * first_moment / second_moment, df))
-    return Independence(statistic, df, p_value, float((noise.diagonal() / scales).sum() / first_moment))
+    df, p_value = _match_moments((noise + sampling) / np.sqrt(np.outer(scales, scales)), statistic)
+    if candidates > 1:
+        larger = noise + tail_variance((a - 1) * (b - 1), candidates) * sampling
+        _, strict = _match_moments(larger / np.sqrt(np.outer(scales, scales)), statistic)
+        p_value = min(1.0, candidates * p_value, strict)
+    privacy = float((noise.diagonal() / scales).sum() / ((noise + sampling).diagonal() / scales).sum())
+    return Independence(statistic, df, p_value, privacy)
+
+
+def _match_moments(covariance: Array, statistic: float) -> tuple[float, float]:
+    """The degrees of freedom and p-value of a sum of squares of normal numbers, by the chi-square with its moments."""
+    from scipy import stats
+
+    first, second = float(np.trace(covariance)), float((covariance**2).sum())
+    return first**2 / second, float(stats.chi2.sf(statistic * first / second, first**2 / second))
 
 
 def _clear_levels(rows: Rows, variable: Variable) -> Array:
-    """The levels of a column that can be seen under the noise.
+    """Return the levels of a column that can be seen under the noise.
 
     Raises:
         SettingError: if there are fewer than two.
