@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from understudy.arguments import as_path
 from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
 from understudy.bundle.rows import (
     PROCESS_ROWS,
@@ -62,8 +64,8 @@ class Bundle:
 
 
 def make_bundle(
-    release: Release,
-    folder: Path,
+    release: Release | str | PathLike[str],
+    folder: str | PathLike[str],
     *,
     rows: int | None = None,
     seed: int | None = None,
@@ -77,7 +79,7 @@ def make_bundle(
     **Privacy.** Post-processing of the release: costs nothing.
 
     Args:
-        release: the release.
+        release: the release, or the path of its file.
         folder: a folder that does not exist yet, or is empty.
         rows: how many rows; by default as `Release.sample`.
         seed: for the rows; drawn at random by default. The README states it.
@@ -91,8 +93,10 @@ def make_bundle(
         OutputError: if the folder is not empty or cannot be written; nothing is left behind then.
         InputError: if something has to be installed first.
     """
-    wanted = _Options(_check_formats(formats, replicates), rows, _choose_seed(seed), mark, replicates, progress)
-    _check_folder(folder)
+    wanted = _Options(_check_formats(formats, replicates), rows, choose_seed(seed), mark, replicates, progress)
+    release = release if isinstance(release, Release) else Release.load(release)
+    folder = as_path("folder", folder)
+    check_folder(folder)
     draft = draft_path(folder)
     try:
         draft.mkdir()
@@ -223,14 +227,14 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _choose_seed(seed: int | None) -> int:
+def choose_seed(seed: int | None) -> int:
     """Return the given seed, or a random one; the README states it, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
     return secrets.randbelow(1 << 32) if seed is None else seed
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Make sure that a bundle can go there, and that nothing is there yet.
 
     Raises:

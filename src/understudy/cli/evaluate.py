@@ -212,8 +212,9 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
-    from understudy.release import Release
+    from understudy.release import Release, open_release
     from understudy.report import custodian_report, public_report
+    from understudy.report.linked import linked_report
     from understudy.schema.custodian import mark_path
     from understudy.source.read import collect_table
 
@@ -225,7 +226,13 @@ def report(
         refuse_password(real)
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
-    loaded = Release.load(release)
+    loaded = open_release(release)
+    if not isinstance(loaded, Release):
+        if real is not None:
+            raise SettingError("--real: linked tables are compared with `understudy evaluate`; leave it out here")
+        write_text(linked_report(loaded), path)
+        print_result(f"Report: {path}", {"report": str(path), "custodian_only": False}, quiet=quiet, as_json=as_json)
+        return
     with show_progress(quiet=quiet or as_json) as progress:
         if real is None:
             page = public_report(loaded)

@@ -12,6 +12,7 @@ from understudy.errors import SettingError
 
 if TYPE_CHECKING:
     from understudy.planning import Accuracy, Line, Plan
+    from understudy.schema.linked import LinkedSchema
 
 _HEADER = {
     "mechanism": "mechanism",
@@ -58,17 +59,49 @@ def plan(
     """
     from understudy.planning import Accuracy
     from understudy.planning import plan as make_plan
-    from understudy.schema import Schema
+    from understudy.schema.linked import LinkedSchema, load_any
 
+    loaded = load_any(schema)
+    about = None if people is None else _parse_people(people)
+    epsilons = None if epsilon is None else parse_numbers("--epsilon", epsilon)
+    names = [name.strip() for name in mechanism.split(",") if name.strip()]
+    if isinstance(loaded, LinkedSchema):
+        if accuracy is not None:
+            raise SettingError("--accuracy: not possible with linked tables; compare budgets with --epsilon")
+        _plan_linked(loaded, about, epsilons, delta, names, as_json=as_json)
+        return
     made = make_plan(
-        Schema.load(schema),
-        people=None if people is None else _parse_people(people),
-        epsilons=None if epsilon is None else parse_numbers("--epsilon", epsilon),
+        loaded,
+        people=about,
+        epsilons=epsilons,
         delta=delta,
-        mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
+        mechanisms=names,
         accuracy=None if accuracy is None else Accuracy.parse(accuracy),
     )
     print_result(_words(made), made.to_dict(), as_json=as_json)
+
+
+def _plan_linked(
+    schema: LinkedSchema,
+    people: int | None,
+    epsilons: list[float] | None,
+    delta: float | None,
+    mechanisms: list[str],
+    *,
+    as_json: bool,
+) -> None:
+    from understudy.planning.linked import plan_linked
+
+    made = plan_linked(schema, people=people, epsilons=epsilons, delta=delta, mechanisms=mechanisms)
+    title = f"{len(schema.tables)} tables, about {made.people} {schema.root}; delta {made.delta:g}. No data was read."
+    lines = [title]
+    for epsilon, odds in made.odds.items():
+        found = [(name, line) for name, line in made.lines if line.epsilon == epsilon]
+        shares = [("table", "share"), *((name, f"{100 * made.shares[name]:.0f} %") for name, _ in found)]
+        table = [(*left, *right) for left, right in zip(shares, _table([line for _, line in found]), strict=True)]
+        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_align(table)]
+    lines += ["", f"Errors are in {schema.root}: each has the same weight, however many rows it has.", *_NOTES]
+    print_result("\n".join(lines), made.to_dict(), as_json=as_json)
 
 
 def _parse_people(text: str) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
+from urllib.parse import urlsplit
 
 import typer
 
@@ -45,7 +46,7 @@ def sample(
             "--output",
             "-o",
             help="A .csv or .parquet file, postgresql://HOST/DB?table=NAME, or - for the terminal; for linked tables "
-            "a folder or a .duckdb file.",
+            "a folder, a .duckdb file or postgresql://HOST/DB.",
         ),
     ] = "-",
     kind: Annotated[str, typer.Option("--format", help="Files of linked tables: csv or parquet.")] = "csv",
@@ -117,18 +118,26 @@ def _sample_tables(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    from understudy.sink.linked import check_target, write_tables
+    from understudy.sink.linked import check_target, write_tables, write_to_database
 
-    if output == "-" or "://" in output:
-        raise SettingError("--output: linked tables are written to a folder, or to a .duckdb file")
-    path = Path(output)
-    check_target(path, force=force)
-    tables = release.sample(rows, seed=seed, as_written=kind == "csv" and path.suffix != ".duckdb")
-    files = write_tables(tables, release.schema, path, kind=cast(Any, kind), force=force)
+    to_database = output.partition("://")[0] in ("postgresql", "postgres")
+    if output == "-" or ("://" in output and not to_database):
+        raise SettingError("--output: linked tables are written to a folder, a .duckdb file, or postgresql://HOST/DB")
+    named, files = output, list[Path]()
+    if to_database:
+        refuse_password(output)
+        tables = release.sample(rows, seed=seed)
+        write_to_database(tables, release.schema, output, force=force)
+        named = urlsplit(output).path.lstrip("/") or "the database"
+    else:
+        path = Path(output)
+        check_target(path, force=force)
+        tables = release.sample(rows, seed=seed, as_written=kind == "csv" and path.suffix != ".duckdb")
+        files = write_tables(tables, release.schema, path, kind=cast(Any, kind), force=force)
     counts = {name: table.num_rows for name, table in tables.items()}
-    words = [f"Rows: {path} ({', '.join(f'{count} of {name}' for name, count in counts.items())})"]
-    data = {"rows": counts, "output": str(path), "files": [str(file) for file in files], "seed": seed}
-    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
+    words = f"Rows: {named} ({', '.join(f'{count} of {name}' for name, count in counts.items())})"
+    data = {"rows": counts, "output": named, "files": [str(file) for file in files], "seed": seed}
+    print_result(words, data, quiet=quiet, as_json=as_json)
 
 
 def inspect(
@@ -231,6 +240,9 @@ def answer(
     query: Annotated[str, typer.Argument(help='Conditions that must all hold: "sex=F, age=30..40, city=Bonn|Ulm".')],
     confidence: Confidence = 0.95,
     share: Annotated[bool, typer.Option("--share", help="Answer with a share of the rows instead of a count.")] = False,
+    per: Annotated[
+        str | None, typer.Option(help="Linked tables: count rows of this table that have such a row below them.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Count the rows that satisfy conditions, with an interval.
@@ -242,15 +254,23 @@ def answer(
 
     understudy answer people.release "sex=F, age=30..40"
 
-    For linked tables: understudy answer clinic.release "patients.sex=F, #visits=3.."
+    For linked tables: understudy answer clinic.release "patients.sex=F, #visits=3.."; with columns of other tables,
+    rows of the stand-in are counted, and no bound is known.
     """
-    from understudy.release import open_release
+    from understudy.release import Release, open_release
 
-    found = open_release(release).answer(query, confidence=confidence, share=share)
+    loaded = open_release(release)
+    if isinstance(loaded, Release):
+        if per is not None:
+            raise SettingError("--per: the release has a single table; leave it out")
+        found = loaded.answer(query, confidence=confidence, share=share)
+    else:
+        found = loaded.answer(query, confidence=confidence, share=share, per=per)
     number = "{:.4g}" if share else "{:.0f}"
     lines = [f"{number.format(found.value)} by the model"]
     if found.high is None:
-        lines.append("No bound is known for this query.")
+        counted = f" ({found.source} were counted)" if found.source.startswith("the rows of") else ""
+        lines.append(f"No bound is known for this query{counted}.")
     else:
         ends = f"{number.format(found.low)} to {number.format(found.high)}"
         without = "" if found.left_out is None else f" (without {found.left_out})"
@@ -368,16 +388,20 @@ def bundle(
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """
     from understudy.bundle import make_bundle
-    from understudy.release import Release
+    from understudy.release import Release, open_release
 
-    loaded = Release.load(release)
+    loaded = open_release(release)
+    wanted = [name.strip() for name in formats.split(",") if name.strip()]
+    if not isinstance(loaded, Release):
+        _bundle_tables(loaded, output, rows, seed, wanted, other=mark or bool(replicates), quiet=quiet, as_json=as_json)
+        return
     with show_progress(quiet=quiet or as_json) as progress:
         made = make_bundle(
             loaded,
             output,
             rows=rows,
             seed=seed,
-            formats=[name.strip() for name in formats.split(",") if name.strip()],
+            formats=wanted,
             mark=mark,
             replicates=replicates,
             progress=progress,
@@ -391,3 +415,23 @@ def bundle(
     data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
     data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
+
+
+def _bundle_tables(
+    release: LinkedRelease,
+    output: Path,
+    rows: int | None,
+    seed: int | None,
+    formats: list[str],
+    *,
+    other: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from understudy.bundle.linked import make_linked_bundle
+
+    if other:
+        raise SettingError("--mark and --replicates are not possible with linked tables; leave them out")
+    files, used = make_linked_bundle(release, output, rows=rows, seed=seed, formats=formats)
+    words = [f"Bundle: {output}", *(f"  {name}" for name in files)]
+    print_result("\n".join(words), {"folder": str(output), "files": files, "seed": used}, quiet=quiet, as_json=as_json)

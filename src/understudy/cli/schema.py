@@ -29,6 +29,7 @@ from understudy.files import write_text
 if TYPE_CHECKING:
     from understudy.schema import Schema
     from understudy.schema.check import CheckResult, ColumnCheck, Loss
+    from understudy.schema.linked import LinkedSchema
 
 app = typer.Typer(
     name="schema",
@@ -467,18 +468,44 @@ def check(
     """Show how a table fits the schema. For the custodian only.
 
     Counts unknown, clipped and missing values, and shows what the binning alone loses. The numbers are exact: they are
-    computed from the private rows without noise.
+    computed from the private rows without noise. Of linked tables, it also shows keys that occur twice, rows without a
+    parent, and parents with more children than are used.
     """
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import find_marked, mark_path
+    from understudy.schema.linked import LinkedSchema, load_any
     from understudy.source.read import collect_table
 
     refuse_password(data)
-    loaded = _load_complete(find_marked(schema))
+    marked = find_marked(schema)
+    if isinstance(tables := load_any(marked), LinkedSchema):
+        words, found = _check_linked(tables, data)
+        if output is not None:
+            write_text(format_page(found, ".json"), mark_path(output), private=True)
+        print_result(words, found, quiet=quiet, as_json=as_json)
+        return
+    loaded = _load_complete(marked)
     fit = fit_of(loaded, collect_table(data, loaded))
     if output is not None:
         write_text(format_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
+
+
+def _check_linked(schema: LinkedSchema, data: str) -> tuple[str, dict[str, Any]]:
+    """Return how linked tables fit, as text and as data: shares of keys, references, caps and orders; and columns."""
+    from understudy.evaluation.linked import check_integrity
+    from understudy.schema.check import check as fit_of
+    from understudy.schema.custodian import MARK
+    from understudy.source.linked import find_tables, read_tables
+
+    tables = read_tables(find_tables(data, schema), schema)
+    shares = check_integrity(tables, schema)
+    fits = {name: fit_of(one, tables[name]) for name, one in schema.tables.items()}
+    lines = [MARK, *(f"{name}: {100 * share:.2f} %" for name, share in shares.items())]
+    for name, fit in fits.items():
+        lines += ["", f"Table {name}", *format_fit(fit).splitlines()[1:]]
+    found = {"shares": shares, "tables": {name: fit.to_dict() for name, fit in fits.items()}}
+    return "\n".join(lines), found
 
 
 @app.command("import")
@@ -504,14 +531,18 @@ def import_(
     imported = _import_metadata(source, form)
     content = imported.content
     gaps = list(imported.gaps)
+    linked = content.get("resources")
     if unit is not None:
+        if linked:
+            raise SettingError("--unit: of linked tables, the root is protected; leave it out")
         content["understudy"]["privacy_unit"] = parse_unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
     write_text(format_page(content, output.suffix), output)
-    number = len(content["fields"])
-    lines = [f"Schema of {number} column{'s' * (number > 1)}: {output}"]
+    many = sum(len(one["schema"]["fields"]) for one in linked) if linked else len(content["fields"])
+    tables = f"{len(linked)} linked tables with " if linked else ""
+    lines = [f"Schema of {tables}{many} column{'s' * (many > 1)}: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
-    result = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
+    result = {"schema": str(output), "columns": many, "gaps": gaps}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
@@ -527,13 +558,19 @@ def export(
 
     Writes JSON (SDV) or YAML (SmartNoise); what these formats cannot express is left out.
     """
-    from understudy.schema.exchange import to_sdv, to_smartnoise
+    from understudy.schema.exchange import to_sdv, to_sdv_tables, to_smartnoise
+    from understudy.schema.linked import LinkedSchema, load_any
 
     refuse_existing(output)
-    loaded = _load_complete(schema)
+    loaded, sdv = load_any(schema), form == "sdv"
     loaded.require_reviewed()
-    sdv = form == "sdv"
-    content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
+    if isinstance(loaded, LinkedSchema):
+        if not sdv:
+            raise SettingError("--format: linked tables are exported as sdv only")
+        content = to_sdv_tables(loaded)
+    else:
+        _ = loaded.domain  # refuses a schema that leaves something to discovery
+        content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
     write_text(format_page(content, ".json" if sdv else ".yaml"), output)
     print_result(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 

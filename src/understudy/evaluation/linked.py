@@ -17,7 +17,7 @@ from understudy.source.linked import LinkedRows, find_tables, read_tables
 
 
 def evaluate_linked(
-    real: Any, synthetic: Any, schema: LinkedSchema, *, seed: int = 0, queries: int = 1000
+    real: Any, synthetic: Any, schema: LinkedSchema, *, seed: int = 0, queries: int = 10_000
 ) -> list[dict[str, Any]]:
     """Score linked synthetic tables against the real ones.
 

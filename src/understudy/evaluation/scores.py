@@ -69,10 +69,15 @@ def evaluate(
 
     schema = schema if isinstance(schema, Schema | LinkedSchema) else load_any(schema)
     if isinstance(schema, LinkedSchema):
-        if metrics is not None or weight is not None or settings:
-            raise SettingError("metrics, weight and settings cannot be chosen for linked tables; leave them out")
+        if metrics is not None or weight is not None or set(settings) - {"group_queries"}:
+            raise SettingError(
+                "metrics, weight and settings cannot be chosen for linked tables, except the number of group queries: "
+                "group_queries={'queries': 1000}; leave them out"
+            )
         one = synthetic[0] if isinstance(synthetic, list | tuple) and len(synthetic) == 1 else synthetic
-        return pa.Table.from_pylist(evaluate_linked(real, one, schema, seed=as_whole("seed", seed)))
+        many = as_mapping("group_queries", settings.get("group_queries", {}), example='{"queries": 1000}')
+        queries = as_whole("queries", many.get("queries", 10_000), least=1)
+        return pa.Table.from_pylist(evaluate_linked(real, one, schema, seed=as_whole("seed", seed), queries=queries))
     metrics = None if metrics is None else as_names("metrics", metrics)
     given = {name: as_mapping(name, values, example='mgd={"tolerance": 5}') for name, values in settings.items()}
     seed, report = as_whole("seed", seed), as_progress(progress)

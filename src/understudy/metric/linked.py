@@ -1,7 +1,7 @@
 """Scores of linked synthetic tables against the real ones: children per parent, columns across edges, and siblings.
 
-All are computed from codes. `cardinality`, `parent-child` and `sibling` are 1 for equal tables and 0 for tables that
-have nothing in common; errors of queries are 0 for equal tables.
+All are computed from codes. They are 1 for equal tables, and 0 for tables that have nothing in common; errors of
+queries are 0 for equal tables.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.metric.propensity import fit_logistic
 from understudy.schema.axis import AxisColumn
 from understudy.schema.linked import LinkedSchema
+
+_MOST_PARENTS, _FEWEST_PARENTS, _MOST_TERMS = 20_000, 20, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ LinkedCodes = Mapping[str, TableCodes]
 
 
 def score_tables(
-    real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, *, queries: int = 400, seed: int = 0
+    real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, *, queries: int = 10_000, seed: int = 0
 ) -> dict[str, float]:
     """Return all scores by name; names of children are in brackets.
 
@@ -60,12 +63,69 @@ def score_tables(
             found[f"sibling({name})"] = 1 - sibling_pairs(real, synthetic, schema, name)
             if schema.links[name].order:
                 found[f"consecutive({name})"] = 1 - consecutive_pairs(real, synthetic, schema, name)
+                found |= _lag_scores(real, synthetic, schema, name)
         for children in (1, 2):
             rng = np.random.default_rng(seed)
             found[f"query error({name}, {children})"] = group_queries(
                 real, synthetic, schema, name, children=children, queries=queries, rng=rng
             )
+    for name in dict.fromkeys(link.parent for link in schema.links.values()):
+        if min(len(one[name].parents) for one in (real, synthetic)) >= _FEWEST_PARENTS:
+            found[f"detection({name})"] = detection(real, synthetic, schema, name, rng=np.random.default_rng(seed))
     return found
+
+
+def _lag_scores(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> dict[str, float]:
+    """Return 1 - half the difference of the lag-1 correlations, for each column with an axis that has them."""
+    found = {}
+    for column in schema.tables[name].coded:
+        if isinstance(column, AxisColumn) and column.name in schema.tables[name].domain:
+            true, made = (lag_correlation(one, schema, name, column.name) for one in (real, synthetic))
+            if np.isfinite(true) and np.isfinite(made):
+                found[f"lag-1({name}, {column.name})"] = 1 - abs(true - made) / 2
+    return found
+
+
+def detection(
+    real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str, *, rng: np.random.Generator
+) -> float:
+    """How badly a logistic regression tells synthetic parents from real ones by their columns and their children.
+
+    Its terms are the codes of a parent's columns (one term each for those without an axis) and, for each child table,
+    the number of children, and the mean code and the number of distinct codes of each of their columns. Returns
+    1 - max(0, 2 a - 1), with a the area under the ROC curve on half of the rows, which the regression was not fitted
+    to: 1 if they cannot be told apart.
+    """
+    terms = [_parent_terms(one, schema, name) for one in (real, synthetic)]
+    terms = [rows[rng.permutation(len(rows))[:_MOST_PARENTS]] for rows in terms]
+    fitted = np.concatenate([rows[: len(rows) // 2] for rows in terms])
+    labels = np.repeat([False, True], [len(rows) // 2 for rows in terms])
+    model = fit_logistic(fitted, labels)
+    true, made = (model.chance(rows[len(rows) // 2 :]) for rows in terms)
+    place = np.searchsorted(np.sort(true), made), np.searchsorted(np.sort(true), made, side="right")
+    area = float((place[0] + place[1]).mean() / (2 * len(true)))
+    return 1 - max(0.0, 2 * area - 1)
+
+
+def _parent_terms(one: LinkedCodes, schema: LinkedSchema, name: str) -> NDArray[np.float64]:
+    rows, many = one[name], len(one[name].parents)
+    axes = {c.name for c in schema.tables[name].coded if isinstance(c, AxisColumn)}
+    terms: list[NDArray[np.float64]] = []
+    for column, size in schema.tables[name].domain.items():
+        if column in axes or size > _MOST_TERMS:
+            terms.append(rows.codes[column].astype(np.float64))
+        else:
+            terms += [(rows.codes[column] == code).astype(np.float64) for code in range(1, size)]
+    for child in schema.children(name):
+        below = one[child]
+        count = np.bincount(below.parents, minlength=many).astype(np.float64)
+        terms.append(count)
+        for column, size in schema.tables[child].domain.items():
+            codes = below.codes[column].astype(np.int64)
+            terms.append(np.bincount(below.parents, codes, minlength=many) / np.maximum(count, 1))
+            distinct = np.unique(below.parents * size + codes) // size
+            terms.append(np.bincount(distinct, minlength=many).astype(np.float64))
+    return np.column_stack(terms) if terms else np.zeros((many, 1))
 
 
 def cardinality(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> float:

@@ -17,8 +17,9 @@ from understudy.domain import Clique
 from understudy.model.graphical import GraphicalModel
 from understudy.model.protocol import Model
 
-MOST_GIVEN, MOST_CELLS = 6, 2_000_000
-"""The most columns that a column is drawn given, and the most cells of their marginal."""
+MOST_GIVEN, MOST_DRAWN, MOST_CELLS = 8, 3, 2_000_000
+"""The most columns that a column is drawn given, those that were drawn before among them even if the model relates them
+only through others, and the most cells of their marginal. Chosen on households (benchmarks/linked.md)."""
 
 
 class ConditionalDraws:
@@ -32,26 +33,27 @@ class ConditionalDraws:
     """
 
     def __init__(self, model: Model, wanted: Sequence[str]) -> None:
-        self._domain = model.domain
         known = [column for column in model.domain if column not in wanted]
         self.steps = _plan(model, known, list(wanted))
         """What is drawn, in order: a column, the columns that it is drawn given, and their marginal (it is last)."""
 
-    def draw(self, column: str, given: Clique, table: NDArray[np.float64], known: Mapping[str, NDArray[Any]],
-             rng: np.random.Generator) -> NDArray[np.int32]:  # fmt: skip
-        """Draw a column for all rows: within rows that agree on `given`, counts are as expected up to rounding."""
+    @staticmethod
+    def draw(groups: NDArray[np.int64], table: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int32]:
+        """Draw a code for all rows, by the lines of a table: within a group, counts are as expected up to rounding."""
         from understudy.model.kernels.rows import draw_values
 
-        return draw_values(self.groups(given, known), table, rng)
+        return draw_values(groups, table, rng)
 
-    def groups(self, given: Clique, known: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Return the line of each row in the marginal of a step."""
-        rows = len(next(iter(known.values())))
-        groups = np.zeros(rows, np.int64)
-        for column in given:
-            groups *= self._domain[column]
-            groups += np.asarray(known[column], np.int64)
-        return groups
+
+def row_groups(
+    given: Clique, known: Mapping[str, NDArray[Any]], domain: Mapping[str, int], rows: int
+) -> NDArray[np.int64]:
+    """Return the line of each row in a marginal of known columns and one more."""
+    groups = np.zeros(rows, np.int64)
+    for column in given:
+        groups *= domain[column]
+        groups += np.asarray(known[column], np.int64)
+    return groups
 
 
 def _plan(model: Model, known: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, Clique, NDArray[np.float64]]]:
@@ -64,8 +66,10 @@ def _plan(model: Model, known: Sequence[str], wanted: Sequence[str]) -> list[tup
         column = max(left, key=lambda one: (max((information[one][k] for k in have), default=0.0), -left.index(one)))
         left.remove(column)
         reach = set(have) if neighbours is None else _reachable(column, neighbours, set(left))
+        by_information = sorted(have, key=lambda k: -information[column][k])
+        drawn = [k for k in by_information if k in wanted][:MOST_DRAWN]
         given: list[str] = []
-        for one in sorted((k for k in have if k in reach), key=lambda k: -information[column][k]):
+        for one in (*drawn, *(k for k in by_information if k in reach and k not in drawn)):
             if len(given) < MOST_GIVEN and domain.cells((*given, one, column)) <= MOST_CELLS:
                 given.append(one)
         choices.append((column, tuple(given)))
@@ -101,7 +105,7 @@ def _mutual_information(model: Model, known: Sequence[str], wanted: Sequence[str
 def _information(table: NDArray[np.float64]) -> float:
     share = np.maximum(table, 0.0) / max(table.sum(), 1e-300)
     product = np.outer(share.sum(axis=1), share.sum(axis=0))
-    inside = share > 0
+    inside = (share > 0) & (product > 0)  # products of tiny shares may be 0
     return float((share[inside] * np.log(share[inside] / product[inside])).sum())
 
 

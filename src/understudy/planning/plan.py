@@ -199,7 +199,7 @@ def plan(
     """
     if not isinstance(schema, Schema):
         raise SettingError('schema: give the schema of one table, such as us.Schema.load("people.schema.yaml")')
-    about = _round(people if people is not None else schema.rows)
+    about = round_people(people if people is not None else schema.rows)
     delta = default_delta(about) if delta is None else check_delta(delta, about)
     names = _check_mechanisms(mechanisms, pure=delta == 0)
     given = None if epsilons is None else _check_epsilons(epsilons, delta)
@@ -330,7 +330,7 @@ def _round_up(number: float) -> float:
     return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
 
 
-def _round(people: int | None) -> int:
+def round_people(people: int | None) -> int:
     """To two figures."""
     if people is None:
         raise SettingError(

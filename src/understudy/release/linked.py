@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,24 +20,22 @@ from numpy.typing import NDArray
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole, html_table
 from understudy.errors import ReleaseError, SettingError
-from understudy.model.conditional import ConditionalDraws
 from understudy.model.fit import Fit
-from understudy.release.answer import Answer, parse_query
+from understudy.release.answer import Answer, parse_query, read_conditions
 from understudy.release.archive import explain_damage, read_archive, write_archive
+from understudy.release.linked_rows import Drawing, DrawnRows, Steps, calibrate
 from understudy.release.release import Release
-from understudy.release.rows import check_size, find_members
+from understudy.release.rows import check_size
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded, Identifier
-from understudy.schema.linked import LinkedSchema, VirtualColumn, VirtualTable, gap_codes
+from understudy.schema.linked import LinkedSchema
 
 if TYPE_CHECKING:
     from understudy.release.frames import Frame
 
 FORMAT = 2
 """The format of release files of linked tables: older versions of understudy refuse them by name."""
-
-_ROWS_AT_A_TIME = 1 << 16
 
 LIMITS = (
     "sibling tables are related only through their parent",
@@ -132,34 +131,87 @@ class LinkedRelease:
         count = self.default_rows if rows is None else as_whole("rows", rows)
         rng = np.random.default_rng(None if seed is None else as_whole("seed", seed))
         check_size(count, sum(len(one.columns) for one in self.schema.tables.values()))
-        drawn = _Drawing(self, count, rng).draw()
+        drawn = Drawing(self.schema, self.parts, self._steps, count, rng).draw()
         made = _write_keys(self.schema, drawn, rng, as_written=as_written)
         return {name: convert_rows(table, as_) for name, table in made.items()}
 
-    def answer(self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False) -> Answer:
-        """Estimate how many rows of the root satisfy conditions, with an interval for the true number.
+    @cached_property
+    def _steps(self) -> Steps:
+        return calibrate(self.schema, self.parts)
+
+    def answer(
+        self,
+        query: str | Mapping[str, Any],
+        *,
+        confidence: float = 0.95,
+        share: bool = False,
+        per: str | None = None,
+    ) -> Answer:
+        """Estimate how many rows satisfy conditions.
+
+        With conditions on the root's columns and numbers of children, rows of the root are counted, with an interval
+        for the true number. With conditions on columns of other tables, rows of the lowest of these tables are counted
+        in synthetic rows, and no bound is known.
 
         Args:
-            query: conditions on the root's columns and numbers of children: `"patients.sex=F, #visits=3.."`, or a
-                mapping; see `Release.answer`.
+            query: conditions: `"patients.sex=F, #visits=3.."`, `"visits.ward=A, patients.sex=F"`, or a mapping; see
+                `Release.answer`.
             confidence: the probability with which the interval holds.
-            share: answer with shares of all rows instead of counts.
+            share: answer with shares of all rows of the counted table instead of counts.
+            per: count rows of this table that have at least one such row below them, instead of these rows.
 
         **Guarantees.** As `Release.answer`. **Privacy.** Post-processing: costs nothing.
 
         Raises:
-            SettingError: for a query that does not fit, or that names columns of other tables: no bound is known for
-                these; count the rows of `sample` instead.
+            SettingError: for a query that does not fit, or that names tables of which none is below the others.
         """
         root = self.parts[self.schema.root]
         asked = parse_query(query) if isinstance(query, str) else dict(query)
-        if other := [column for column in asked if column not in root.schema.domain]:
-            known = ", ".join(root.schema.domain)
-            raise SettingError(
-                f"{other[0]!r}: answers are about rows of {self.schema.root}, with conditions on {known}; no bound is "
-                "known for other tables: count the rows of `sample`"
-            )
-        return root.answer(asked, confidence=confidence, share=share)
+        if per in (None, self.schema.root) and all(column in root.schema.domain for column in asked):
+            return root.answer(asked, confidence=confidence, share=share)
+        table = self._lowest_table(asked)
+        if per is not None and per not in (*self.schema.ancestors(table), table):
+            raise SettingError(f"per: {per!r} is not above {table!r}; choose one of {', '.join(self.schema.tables)}")
+        value = self._count_drawn(table, asked, per, share=share)
+        source = f"the rows of {table} in the stand-in"
+        return Answer(value, 0.0, None, None, source, confidence)
+
+    def _lowest_table(self, asked: Mapping[str, Any]) -> str:
+        """Return the highest table whose rows, with those of their ancestors, have all the columns of a query."""
+        for name in self.schema.links:
+            if all(column in self.schema.virtual_tables[f"first({name})"].schema.domain for column in asked):
+                return name
+        known = dict.fromkeys(column for part in self.parts.values() for column in part.schema.domain)
+        plain = [
+            column for column in known if not column.startswith(("first.", "prev.", "gap.")) and ".#" not in column
+        ]
+        if wrong := [column for column in asked if column not in plain]:
+            raise SettingError(f"query: there is no column {wrong[0]!r}; the columns are {', '.join(plain)}")
+        raise SettingError(
+            "query: the conditions name tables of which none is below the others; ask about each of them alone"
+        )
+
+    def _count_drawn(self, table: str, asked: Mapping[str, Any], per: str | None, *, share: bool) -> float:
+        virtual = self.schema.virtual_tables[f"first({table})"]
+        columns = {column.name: column for column in virtual.columns}
+        drawn = Drawing(self.schema, self.parts, self._steps, self.default_rows, np.random.default_rng(0)).draw()
+        inside = np.ones(len(drawn[table].parents))
+        for condition in read_conditions(virtual.schema, asked):
+            column = columns[condition.column]
+            place, current = np.arange(len(inside)), table
+            while current != column.table:
+                place, current = drawn[current].parents[place], self.schema.links[current].parent
+            if column.part == "#" and column.groups is not None:
+                codes = column.groups[np.minimum(drawn[current].numbers[place], len(column.groups) - 1)]
+            else:
+                codes = drawn[current].codes[column.part][place]
+            inside *= condition.part[codes]
+        while per is not None and table != per:
+            above = self.schema.links[table].parent
+            none = np.ones(len(drawn[above].parents))
+            np.multiply.at(none, drawn[table].parents, 1 - inside)
+            inside, table = 1 - none, above
+        return float(inside.sum() / max(len(inside), 1) if share else inside.sum())
 
     def summary(self) -> dict[str, Any]:
         """Summarize the release as plain data, for scripts; public facts only."""
@@ -233,194 +285,6 @@ class LinkedRelease:
         if isinstance(default, bool) or not isinstance(default, int) or default < 0:
             raise ValueError("a number of rows that is none")
         return cls(schema, parts, root.receipt, str(manifest["mechanism"]), root.settings, default)
-
-
-# -- Drawing rows as codes ------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class DrawnRows:
-    """The synthetic rows of a table as codes; siblings are together and in order.
-
-    Attributes:
-        codes: one array by coded column, and `#child` for each child table.
-        parents: the place of each row's parent in the parent table.
-        numbers: the place of each row among its siblings, from 0.
-    """
-
-    codes: dict[str, NDArray[Any]]
-    parents: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-
-
-class _Drawing:
-    """Draws the rows of all tables, as codes of their schemas."""
-
-    def __init__(self, release: LinkedRelease, rows: int, rng: np.random.Generator) -> None:
-        self._release, self._schema, self._rng, self._count = release, release.schema, rng, rows
-        self._tables: dict[str, DrawnRows] = {}
-
-    def draw(self) -> dict[str, DrawnRows]:
-        root = self._schema.root
-        drawn = self._unmerge(root, self._release.parts[root].model.sample(self._count, self._rng))
-        codes = {column.part: drawn[column.name] for column in self._schema.virtual_tables[root].columns}
-        self._tables[root] = DrawnRows(codes, np.arange(self._count), np.zeros(self._count, np.int64))
-        for name in self._schema.links:
-            self._draw_children(name)
-        return self._tables
-
-    def _draw_children(self, name: str) -> None:
-        link = self._schema.links[name]
-        sizes = self._tables[link.parent].codes[f"#{name}"].astype(np.int64)
-        check_size(int(sizes.sum()), len(self._schema.tables[name].columns))
-        starts = np.cumsum(sizes) - sizes
-        parents = np.repeat(np.arange(len(sizes)), sizes)
-        numbers = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
-        kinds = self._schema.own_parts(name)
-        codes = {part: np.zeros(len(parents), np.min_scalar_type(size - 1)) for part, size in kinds.items()}
-        self._tables[name] = DrawnRows(codes, parents, numbers)
-        for number in range(link.max_children):
-            rows = starts[sizes > number] + number
-            if len(rows):
-                self._draw_siblings(name, rows, due=sizes[sizes > number] - number - 1, first=number == 0)
-
-    def _draw_siblings(self, name: str, rows: NDArray[np.int64], *, due: NDArray[np.int64], first: bool) -> None:
-        """Draw the children with the same number of all parents that have so many."""
-        virtual = self._schema.virtual_tables[f"{'first' if first else 'next'}({name})"]
-        part, draws = self._release.parts[virtual.name], self._draws(virtual)
-        known = {
-            column.name: part.recoding.apply(column.name, self._known(column, virtual, rows))
-            for column in virtual.columns
-            if column.role != "own"
-        }
-        if not known:
-            known[""] = np.zeros(len(rows), np.int64)
-        rank, link = self._schema.order_rank(name), self._schema.links[name]
-        own = {column.name: column for column in virtual.columns if column.role == "own"}
-        members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
-        for column, given, table in draws.steps:
-            target = own[column]
-            before = None if first else self._tables[name].codes[target.part][rows - 1].astype(np.int64)
-            if rank is not None and target.part == link.order[0] and not target.gap:
-                spread = self._spread(table, column, part, members)
-                low, high = self._room(name, rank, before, due)
-                drawn = _draw_within(draws.groups(given, known), spread, rank, low, high, self._rng)
-                known[column] = part.recoding.apply(column, drawn.astype(np.uint32))
-            else:
-                merged: NDArray[Any] = draws.draw(column, given, table, known, self._rng)
-                known[column] = merged
-                drawn = members[column].draw(merged, self._rng) if column in members else merged.astype(np.int64)
-                if target.gap:
-                    drawn = self._close_gap(name, target, drawn.astype(np.int64), before, due)
-            self._tables[name].codes[target.part][rows] = drawn
-
-    def _draws(self, virtual: VirtualTable) -> ConditionalDraws:
-        cache: dict[str, ConditionalDraws] = self.__dict__.setdefault("_conditional", {})
-        if virtual.name not in cache:
-            cache[virtual.name] = ConditionalDraws(self._release.parts[virtual.name].model, virtual.named("own"))
-        return cache[virtual.name]
-
-    def _known(self, column: VirtualColumn, virtual: VirtualTable, rows: NDArray[np.int64]) -> NDArray[Any]:
-        place, current = rows, virtual.table
-        if column.role == "first":
-            place = rows - self._tables[current].numbers[rows]
-        elif column.role == "prev":
-            place = rows - 1
-        while current != column.table:
-            place = self._tables[current].parents[place]
-            current = self._schema.links[current].parent
-        if column.part == "#" and column.groups is not None:
-            return column.groups[np.minimum(self._tables[current].numbers[place], len(column.groups) - 1)]
-        codes = self._tables[current].codes[column.part][place]
-        return codes if column.groups is None else column.groups[codes]
-
-    def _unmerge(self, name: str, merged: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        part = self._release.parts[name]
-        members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
-        return {
-            column: members[column].draw(codes, self._rng) if column in members else codes
-            for column, codes in merged.items()
-        }
-
-    def _spread(
-        self, table: NDArray[np.float64], column: str, part: Release, members: Mapping[str, Any]
-    ) -> NDArray[np.float64]:
-        """Spread the weights of merged codes over the declared ones."""
-        if column not in members:
-            return table
-        found = members[column]
-        chances = np.zeros(found.size)
-        np.add.at(chances, found.codes, found.chances)
-        merged = part.recoding.maps[column] if column in part.recoding.columns else np.arange(found.size)
-        return np.asarray(table[:, merged] * chances)
-
-    def _room(
-        self, name: str, rank: NDArray[np.int64], before: NDArray[np.int64] | None, due: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the lowest and highest place in the order that each row may take.
-
-        With a strict order, every child still due needs a place of its own; missing values are used only if the values
-        of the axis do not suffice.
-        """
-        link = self._schema.links[name]
-        last = len(rank) - 1
-        low = np.zeros(len(due), np.int64) if before is None else rank[before] + (1 if link.strict else 0)
-        if not link.strict:
-            return low, np.full(len(due), last)
-        column = self._schema.tables[name].column(link.order[0])
-        ordinary = column.ordinary if isinstance(column, AxisColumn) else last + 1
-        most = np.where(low + due < ordinary, ordinary - 1, last)
-        return low, most - due
-
-    def _close_gap(
-        self,
-        name: str,
-        column: VirtualColumn,
-        gaps: NDArray[np.int64],
-        before: NDArray[np.int64] | None,
-        due: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Return codes at these distances from the codes before, cut at the maximum."""
-        assert before is not None  # noqa: S101 - only further siblings have gaps
-        link, size = self._schema.links[name], self._schema.own_parts(name)[column.part]
-        declared = self._schema.tables[name].column(column.part)
-        assert isinstance(declared, AxisColumn)  # noqa: S101 - only these have gaps
-        edges, ordinary = gap_codes(size), declared.ordinary
-        missing = gaps == len(edges) - 1
-        gaps = np.minimum(gaps, len(edges) - 2)
-        length = edges[gaps] + (self._rng.random(len(gaps)) * (edges[gaps + 1] - edges[gaps])).astype(np.int64)
-        codes = np.minimum(before + np.maximum(length, int(link.strict)), ordinary - 1)
-        if link.strict:
-            low, high = self._room(name, np.arange(size), before, due)
-            return np.clip(codes, low, np.maximum(high, low))
-        codes = np.where(missing & (size > ordinary), ordinary, codes)
-        return np.where(before >= ordinary, before, codes)
-
-
-def _draw_within(
-    groups: NDArray[np.int64],
-    table: NDArray[np.float64],
-    rank: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Draw a code for each row by the weights of its group, among codes whose rank lies between two ends."""
-    by_rank = np.argsort(rank)
-    ends = np.cumsum(table[:, by_rank], axis=1)
-    ends = np.concatenate([np.zeros((len(ends), 1)), ends / np.maximum(ends[:, -1:], 1e-300)], axis=1)
-    out = np.empty(len(groups), np.int64)
-    for start in range(0, len(groups), _ROWS_AT_A_TIME):
-        rows = slice(start, start + _ROWS_AT_A_TIME)
-        lines, a, b = ends[groups[rows]], low[rows], high[rows]
-        each = np.arange(len(lines))
-        below, above = lines[each, a], lines[each, b + 1]
-        point = below + rng.random(len(lines)) * (above - below)
-        place = (lines[:, 1:] <= point[:, None]).sum(axis=1)
-        even = a + (rng.random(len(lines)) * (b - a + 1)).astype(np.int64)
-        place = np.where(above - below > 1e-9, np.clip(place, a, b), even)
-        out[rows] = by_rank[place]
-    return out
 
 
 # -- From codes to tables with keys ---------------------------------------------------------------------------------

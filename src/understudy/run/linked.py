@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from understudy.accounting import Budget, Charge, Neighbours
 from understudy.accounting.exact import float_below
@@ -15,7 +14,7 @@ from understudy.progress import Progress, Step
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source import Source
-from understudy.source.linked import LinkedRows
+from understudy.source.linked import LinkedTables
 
 
 def linked_neighbours(schema: LinkedSchema) -> Neighbours:
@@ -32,7 +31,7 @@ def linked_facts(schema: LinkedSchema) -> dict[str, str]:
 
 
 def fit_linked(
-    frames: Mapping[str, Any] | None,
+    open_tables: Callable[[], LinkedTables] | None,
     schema: LinkedSchema,
     mechanism: LinkedMechanism,
     budget: Budget,
@@ -47,11 +46,11 @@ def fit_linked(
         CannotContinue: if answers are missing and the tables are gone.
     """
     progress(Step("read", None, "the tables"))
-    rows = None if frames is None else LinkedRows(frames, schema)
+    tables = None if open_tables is None else open_tables()
     root = schema.virtual_tables[schema.root]
 
     def source(virtual: VirtualTable) -> Source:
-        return EmptySource(virtual.schema, coded=True) if rows is None else rows.source(virtual)
+        return EmptySource(virtual.schema, coded=True) if tables is None else tables.source(virtual)
 
     base = PrivateTable(source(root), budget, noise=noise, recorder=recorder)
 

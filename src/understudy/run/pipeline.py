@@ -64,7 +64,7 @@ from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema
 from understudy.schema.linked import LinkedSchema, is_package, load_any
 from understudy.source import open_source
-from understudy.source.linked import check_places, find_tables, read_tables
+from understudy.source.linked import check_places, find_tables, open_tables
 from understudy.source.open import StoredTable, make_opener, open_table
 from understudy.source.place import public_name, table_name
 from understudy.workload import public_workload_name
@@ -554,7 +554,7 @@ def _resolve_any(spec: RunSpec) -> Run | LinkedRun:
 
 def _open_any(run: Run | LinkedRun) -> AbstractContextManager[Any]:
     if isinstance(run, LinkedRun):
-        return nullcontext(None if run.tables is None else read_tables(run.tables, run.schema))
+        return nullcontext(None) if run.tables is None else open_tables(run.tables, run.schema)
     return open_table(run.spec.data, run.spec.query, run.spec.temp_dir)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from understudy.errors import InputError, SchemaError
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Constant, Dropped, Identifier
+from understudy.schema.linked import LinkedSchema
 from understudy.schema.numeric import Numeric
 from understudy.schema.schema import Schema
 from understudy.schema.temporal import Temporal
@@ -33,27 +34,77 @@ _SDV_TEXT = {"unknown", "text"}
 def from_sdv(metadata: Any) -> Imported:
     """Import SDV metadata: kinds, datetime formats and keys. Bounds and categories are gaps.
 
+    Metadata of several tables become a data package of linked tables; the largest numbers of children and the order of
+    siblings are gaps as well.
+
     Raises:
-        SchemaError: if this is not SDV metadata of one table.
+        SchemaError: if this is not SDV metadata.
     """
-    table = _sdv_table(metadata)
-    fields, gaps = [], ["`privacy_unit`: SDV does not say who is protected"]
+    tables = metadata.get("tables") if isinstance(metadata, Mapping) else None
+    if isinstance(tables, Mapping) and len(tables) > 1:
+        return _from_sdv_tables(tables, metadata.get("relationships"))
+    fields, gaps = _sdv_fields(next(iter(tables.values())) if isinstance(tables, Mapping) and tables else metadata)
+    unit = "`privacy_unit`: SDV does not say who is protected"
+    return Imported({"fields": fields, "understudy": {}}, (unit, *gaps))
+
+
+def _sdv_fields(table: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    if not isinstance(table, Mapping) or not isinstance(table.get("columns"), Mapping):
+        raise SchemaError("this is not SDV metadata: it has no `columns`; give the JSON that SDV's save_to_json wrote")
+    fields, gaps = [], []
     for name, column in table["columns"].items():
         field, gap = _from_sdv(column if isinstance(column, Mapping) else {})
         fields.append({"name": str(name)} | field)
         gaps += [f"column {name!r}: {gap}"] if gap else []
-    return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+    return fields, gaps
 
 
-def _sdv_table(metadata: Any) -> Mapping[str, Any]:
-    tables = metadata.get("tables") if isinstance(metadata, Mapping) else None
-    if isinstance(tables, Mapping):
-        if len(tables) != 1:
-            raise SchemaError("the SDV metadata describes several tables; export one table at a time")
-        metadata = next(iter(tables.values()))
-    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("columns"), Mapping):
-        raise SchemaError("this is not SDV metadata: it has no `columns`; give the JSON that SDV's save_to_json wrote")
-    return metadata
+_RELATION = ("parent_table_name", "parent_primary_key", "child_table_name", "child_foreign_key")
+
+
+def _from_sdv_tables(tables: Mapping[str, Any], relations: Any) -> Imported:
+    """Import the metadata of several tables; a table below the first level also needs the root's key."""
+    given = relations if isinstance(relations, list) else []
+    if not all(isinstance(one, Mapping) and all(isinstance(one.get(key), str) for key in _RELATION) for one in given):
+        raise SchemaError("this is not SDV metadata: a relationship has no tables and keys; write it with save_to_json")
+    parents = {name: [one for one in given if one["child_table_name"] == name] for name in tables}
+    roots = [name for name, found in parents.items() if not found]
+    resources, gaps = [], []
+    if len(roots) != 1:
+        gaps.append(f"`privacy_unit`: {', '.join(roots) or 'no table'} without a parent; keep one root")
+    for name, table in tables.items():
+        fields, missing = _sdv_fields(table)
+        gaps += [f"table {name!r}, {gap}" for gap in missing]
+        key = table.get("primary_key")
+        content: dict[str, Any] = ({"primaryKey": key} if isinstance(key, str) else {}) | {"fields": fields}
+        for one in parents[name]:
+            above = {"resource": one["parent_table_name"], "fields": one["parent_primary_key"]}
+            foreign = {"fields": one["child_foreign_key"], "reference": above, "understudy": {}}
+            content.setdefault("foreignKeys", []).append(foreign)
+            gaps.append(f"table {name!r}: add `max_children`, and `order` if siblings have one, to its foreign key")
+            if one["parent_table_name"] not in roots:
+                gaps.append(
+                    f"table {name!r}: refer to the root's key, too, or declare `unique: true` if no two units share "
+                    f"a value of {one['parent_primary_key']!r}"
+                )
+        if len(parents[name]) > 1:
+            gaps.append(f"table {name!r} belongs to {len(parents[name])} tables; keep one foreign key")
+        resources.append({"name": str(name), "schema": content})
+    ours = {"privacy_unit": {"table": roots[0]}} if len(roots) == 1 else {}
+    return Imported({"resources": resources, "understudy": ours}, tuple(gaps))
+
+
+def to_sdv_tables(schema: LinkedSchema) -> dict[str, Any]:
+    """Export SDV metadata of linked tables: the kinds of columns, primary keys, and relationships."""
+    tables = {}
+    for name, one in schema.tables.items():
+        key = schema.keys[name]
+        tables[name] = {"columns": to_sdv(one)["columns"]} | ({} if key is None else {"primary_key": key})
+    relations = [
+        dict(zip(_RELATION, (link.parent, schema.keys[link.parent], name, link.parent_column), strict=True))
+        for name, link in schema.links.items()
+    ]
+    return {"METADATA_SPEC_VERSION": "MULTI_TABLE_V1", "tables": tables, "relationships": relations}
 
 
 def _from_sdv(column: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

@@ -1,4 +1,4 @@
-"""Writers of linked tables: a folder with a file for each table, or a DuckDB database with key constraints."""
+"""Writers of linked tables: a folder with a file for each table, or a DuckDB or PostgreSQL database with keys."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ def check_target(path: Path, *, force: bool = False) -> None:
         raise OutputError(f"{path} is a file; give a new folder for the tables, or a .duckdb file")
     if path.is_dir() and any(path.iterdir()) and not force:
         raise OutputError(f"{path} is not empty; choose a new folder, or add --force")
+
+
+def write_to_database(tables: Mapping[str, Any], schema: LinkedSchema, url: str, *, force: bool = False) -> None:
+    """Write linked tables to a PostgreSQL database, with primary and foreign keys, in one transaction.
+
+    Raises:
+        OutputError: if a table exists already, or cannot be written.
+    """
+    from understudy.sink.postgres import write_linked_tables
+
+    write_linked_tables(tables, {name: constraints(name, schema) for name in tables}, url, force=force)
 
 
 def write_tables(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from understudy.errors import OutputError, SettingError
 from understudy.sink.files import OpenSink, replace_errors
 from understudy.source.errors import import_engine
-from understudy.source.place import parse_url
+from understudy.source.place import add_table, parse_url
 
 
 @contextmanager
@@ -36,11 +36,47 @@ def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
         raise SettingError("the table's name is missing: add ?table=NAME at the end of the URL") from None
     name = place.table or ""
     psycopg = import_engine("psycopg")
-    with replace_errors("the database cannot be reached or refuses the login; check host, database, user and password"):
-        connection = psycopg.connect(place.address, application_name="understudy", client_encoding="utf8")
-    try:
+    with _connect(psycopg, place.address, name) as connection:
         _refuse_existing(connection, psycopg, name, force=force)
         yield lambda columns: _Table(connection, psycopg, name, columns, force=force)
+
+
+def write_linked_tables(
+    tables: Mapping[str, Any], constraints: Mapping[str, Sequence[str]], url: str, *, force: bool = False
+) -> None:
+    """Write tables with their keys to a PostgreSQL database, in one transaction.
+
+    Args:
+        tables: an arrow table for each new table of the database, parents before children.
+        constraints: the SQL constraints of each.
+        url: ``postgresql://host/db``.
+        force: replace tables of these names.
+
+    Raises:
+        OutputError: if a table already exists, or cannot be written.
+        SettingError: if the driver is not installed.
+    """
+    psycopg = import_engine("psycopg")
+    place = parse_url(add_table(url, next(iter(tables))), query=False)
+    with _connect(psycopg, place.address, ", ".join(tables)) as connection:
+        for name in reversed(list(tables)):
+            _refuse_existing(connection, psycopg, name, force=force)
+        if force:
+            listed = psycopg.sql.SQL(", ").join(_identifier(psycopg.sql, name) for name in tables)
+            with replace_errors("the old tables could not be removed; does another table refer to them?"):
+                connection.execute(psycopg.sql.SQL("drop table if exists {}").format(listed))
+        for name, table in tables.items():
+            sink = _Table(connection, psycopg, name, table.schema, force=False, constraints=constraints[name])
+            sink.write(table)
+
+
+@contextmanager
+def _connect(psycopg: Any, address: str, name: str) -> Iterator[Any]:
+    """Connect to a database, and commit what was written at the end."""
+    with replace_errors("the database cannot be reached or refuses the login; check host, database, user and password"):
+        connection = psycopg.connect(address, application_name="understudy", client_encoding="utf8")
+    try:
+        yield connection
         with replace_errors(f"table {name} could not be written; did the server stop, or run out of room?"):
             connection.commit()
     finally:
@@ -55,7 +91,9 @@ def describe_table(url: str) -> str:
 
 
 class _Table:
-    def __init__(self, connection: Any, psycopg: Any, name: str, columns: Any, *, force: bool) -> None:
+    def __init__(
+        self, connection: Any, psycopg: Any, name: str, columns: Any, *, force: bool, constraints: Sequence[str] = ()
+    ) -> None:
         self._connection, self._name = connection, name
         sql = psycopg.sql
         table = _identifier(sql, name)
@@ -63,6 +101,7 @@ class _Table:
             sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_postgres_type(field.type)))
             for field in columns
         ]
+        fields += [sql.SQL(one) for one in constraints]
         with replace_errors(f"table {name} could not be made; may this user create tables there?"):
             if force:
                 connection.execute(sql.SQL("drop table if exists {}").format(table))

@@ -85,8 +85,11 @@ class Grammar(Protocol):
         """Return the digest of a text, in hexadecimal, ordered by its bytes."""
         ...
 
-    def counting_statement(self, cells: Sequence[str], table: str) -> str:
-        """Return a statement that counts the rows of a table by each of these expressions: (which, cell, rows)."""
+    def counting_statement(self, cells: Sequence[str], table: str, total: str = "count(*)") -> str:
+        """Return a statement that counts the rows of a table by each of these expressions: (which, cell, rows).
+
+        `total` replaces the number of rows by another sum of whole numbers.
+        """
         ...
 
 
@@ -215,8 +218,18 @@ class Lookup:
     words: Any = None
 
 
-class Session(Protocol):
-    """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``.
+class Countable(Protocol):
+    """An engine that counts."""
+
+    grammar: Grammar
+
+    def count(self, statement: str) -> CountedCells:
+        """Return the three columns of a counting statement."""
+        ...
+
+
+class Texts(Protocol):
+    """A user's table in an engine, ``rows``, and a table of texts with their codes, ``lookup``.
 
     `cells` are the columns of the user's table, by name. `any_text` says whether its tables can hold every text; if
     not, a declared text may have a character that no cell can.
@@ -227,13 +240,7 @@ class Session(Protocol):
     any_text: bool
     rows: str
     lookup: str
-    coded: str
-    bounded: str
     key: str
-
-    def begin(self, columns: dict[str, str], key: bytes) -> None:
-        """Create the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
-        ...
 
     def distinct(self, statement: str) -> Iterator[Any]:
         """Yield texts as arrow arrays, in pieces."""
@@ -243,12 +250,19 @@ class Session(Protocol):
         """Add texts to the lookup table."""
         ...
 
-    def fill(self, table: str, statement: str) -> None:
-        """Fill ``coded`` or ``bounded`` from a statement; the snapshot is not needed afterwards."""
+
+class Session(Texts, Countable, Protocol):
+    """One engine at work on one snapshot. Its further tables: ``coded``, ``bounded``."""
+
+    coded: str
+    bounded: str
+
+    def begin(self, columns: dict[str, str], key: bytes) -> None:
+        """Create the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
         ...
 
-    def count(self, statement: str) -> CountedCells:
-        """Return the three columns of a counting statement."""
+    def fill(self, table: str, statement: str) -> None:
+        """Fill ``coded`` or ``bounded`` from a statement; the snapshot is not needed afterwards."""
         ...
 
     def count_texts(self, statement: str) -> dict[str, int]:
@@ -260,29 +274,24 @@ class Session(Protocol):
         ...
 
 
-class EngineSource(SourceBase):
-    """An engine's table as a `Source`.
+class CodedTable(SourceBase):
+    """A table of codes in an engine as a `Source`.
 
     Args:
         session: the engine.
         schema: what is public about the columns.
-        key: the bounding key, 32 bytes; drawn for this run by default.
-
-    **Privacy.** Its text form reveals neither rows nor their number, and it cannot be pickled or copied.
-
-    Raises:
-        SchemaError: for a missing column or two columns of one name, naming them.
-        InputError: if the engine refuses.
+        names: the engine's name of each column of the domain.
+        table: the engine's name of the table.
+        total: what is summed for a cell: the number of rows, or a sum of whole numbers.
     """
 
-    __slots__ = ("__names", "__session", "__table", "__words")
+    __slots__ = ("__names", "__session", "__table", "__total")
 
-    def __init__(self, session: Session, schema: Schema, *, key: bytes | None = None) -> None:
+    def __init__(
+        self, session: Countable, schema: Schema, names: dict[str, str], table: str, *, total: str = "count(*)"
+    ) -> None:
         super().__init__(schema)
-        self.__session = session
-        self.__names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
-        self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
-        self.__table = _code_table(session, schema, self.__names | self.__words, key or new_key())
+        self.__session, self.__names, self.__table, self.__total = session, names, table, total
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Return exact counts of each clique's cells, in the order requested."""
@@ -301,20 +310,46 @@ class EngineSource(SourceBase):
 
     def __count(self, cliques: list[Clique]) -> dict[Clique, Cells]:
         cells = [cell_index(clique, self.domain, self.__names) for clique in cliques]
-        which, cell, rows = self.__session.count(self.__session.grammar.counting_statement(cells, self.__table))
+        statement = self.__session.grammar.counting_statement(cells, self.__table, self.__total)
+        which, cell, rows = self.__session.count(statement)
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
+
+
+class EngineSource(CodedTable):
+    """An engine's table as a `Source`.
+
+    Args:
+        session: the engine.
+        schema: what is public about the columns.
+        key: the bounding key, 32 bytes; drawn for this run by default.
+
+    **Privacy.** Its text form reveals neither rows nor their number, and it cannot be pickled or copied.
+
+    Raises:
+        SchemaError: for a missing column or two columns of one name, naming them.
+        InputError: if the engine refuses.
+    """
+
+    __slots__ = ("__coded", "__engine", "__words")
+
+    def __init__(self, session: Session, schema: Schema, *, key: bytes | None = None) -> None:
+        names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
+        self.__engine = session
+        self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
+        self.__coded = _code_table(session, schema, names | self.__words, key or new_key())
+        super().__init__(session, schema, names, self.__coded)
 
     def values(self, column: str) -> dict[str, int]:
         """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
         name = self.__words[column]
-        return self.__session.count_texts(
-            f"select {name}, count(*) from {self.__table} where {name} is not null group by {name}"  # noqa: S608
+        return self.__engine.count_texts(
+            f"select {name}, count(*) from {self.__coded} where {name} is not null group by {name}"  # noqa: S608
         )
 
     def close(self) -> None:
         """Drop all tables from the engine and release it."""
-        self.__session.close()
+        self.__engine.close()
 
 
 def _to_dense(table: Cells, size: int) -> NDArray[np.int64]:
@@ -342,11 +377,11 @@ def _code_table(session: Session, schema: Schema, names: dict[str, str], key: by
     session.begin(kinds | ({"unit": "text"} if unit.column is not None else {}), key)
     wanted, joins = [], []
     for place, column in enumerate((*schema.coded, *schema.words)):
-        made, join = _column_expressions(session, column, cells[column.name], place, schema)
+        made, join = column_expressions(session, column, cells[column.name], place, schema)
         wanted += [f"{sql} as {names[part]}" for part, sql in made.items()]
         joins += join
     if unit.column is not None:
-        sql, join = _unit_expression(session, cells[unit.column], len(schema.coded) + len(schema.words))
+        sql, join = unit_expression(session, cells[unit.column], len(schema.coded) + len(schema.words))
         wanted.append(f"{sql} as unit")
         joins += join
     kept = [f"{names[c.name]} >= 0" for c in schema.coded] + ["unit is not null"] * (unit.column is not None)
@@ -369,8 +404,8 @@ def _code_table(session: Session, schema: Schema, names: dict[str, str], key: by
     return session.bounded
 
 
-def _column_expressions(
-    session: Session, column: Any, cell: Cell, place: int, schema: Schema
+def column_expressions(
+    session: Texts, column: Any, cell: Cell, place: int, schema: Schema
 ) -> tuple[dict[str, str], list[str]]:
     """Return the expressions of a column's parts, and the join that they need."""
     grammar = session.grammar
@@ -388,7 +423,7 @@ def _column_expressions(
     return {part: f"coalesce({table}.p{i}, {null[part]})" for i, part in enumerate(column.parts)}, [join]
 
 
-def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
+def unit_expression(session: Texts, cell: Cell, place: int) -> tuple[str, list[str]]:
     """Return the expression of a row's unit, and the join that it needs: text with another meaning is looked up."""
     plain = session.grammar.unit(cell)
     if cell.kind is not None or cell.own in ("numeric", "decimal", "bytea", "binary"):
@@ -399,11 +434,26 @@ def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, lis
         meant = canonical_units(texts, exact=True)
         changed = pc.fill_null(pc.not_equal(meant, texts), True)
         session.add(Lookup(place, texts.filter(changed), [], pc.fill_null(meant.filter(changed), "")))
-    join = f"left join {session.lookup} u on u.place = {place} and u.v = {plain}"
-    return f"nullif(coalesce(u.w, {plain}), '')", [join]
+    table = f"u{place}"
+    join = f"left join {session.lookup} {table} on {table}.place = {place} and {table}.v = {plain}"
+    return f"nullif(coalesce({table}.w, {plain}), '')", [join]
 
 
-def _fill_lookup(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
+def sort_expression(session: Texts, name: str, cell: Cell, place: int, schema: Schema, sort_texts: Any) -> Any:
+    """Return an expression that sorts like `sort_texts` of the cells, a function of an arrow array, and its join.
+
+    Every distinct cell is looked up, because engines do not round and parse as the schema does.
+    """
+    text = f"select {session.grammar.text(cell)} as v from {session.rows} t"  # noqa: S608
+    for texts in session.distinct(f"select distinct v from ({text}) d where v is not null"):  # noqa: S608
+        cells = _restore_types(texts, cell.kind, schema.dialect)
+        session.add(Lookup(place, texts, [], sort_texts(name, cells)))
+    table, null = f"s{place}", sort_texts(name, pa.nulls(1, pa.string()))[0].as_py()
+    join = f"left join {session.lookup} {table} on {table}.place = {place}"
+    return f"coalesce({table}.w, '{null}')", [f"{join} and {table}.v = {session.grammar.text(cell)}"]
+
+
+def _fill_lookup(session: Texts, column: Any, cell: Cell, place: int, schema: Schema) -> None:
     """Fill the lookup table with every text of a column: the declared ones, then the others of the table."""
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))

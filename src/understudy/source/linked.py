@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import narwhals as nw
 import numpy as np
@@ -24,12 +25,21 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError, SettingError
+from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
-from understudy.schema.column import Coded, smallest_dtype
+from understudy.schema.column import smallest_dtype
 from understudy.schema.frames import check_names, column_labels, columns_by_meaning, is_as_written
-from understudy.schema.linked import UNITS_PER_ROW, Link, LinkedSchema, VirtualColumn, VirtualTable, gap_codes
-from understudy.source.place import CSV, PARQUET, source_kind
-from understudy.source.protocol import SourceBase
+from understudy.schema.linked import (
+    UNITS_PER_ROW,
+    Link,
+    LinkedSchema,
+    VirtualColumn,
+    VirtualTable,
+    gap_codes,
+    order_values,
+)
+from understudy.source.place import CSV, PARQUET, add_table, source_kind
+from understudy.source.protocol import Source, SourceBase
 from understudy.source.read import collect_table
 from understudy.source.unit import KEY_BYTES, new_key, unit_text
 from understudy.tabulate import Counts, SparseCounts, check_cliques, marginals
@@ -162,45 +172,31 @@ class LinkedRows:
         return units, _match(units * many + mine, pairs, valid=(units >= 0) & (mine >= 0))
 
     def _order_values(self, name: str, link: Link | None, frame: Any, place: NDArray[np.int64]) -> list[Array]:
-        """Return what siblings are sorted by, most important first: exact values where there is an axis, else codes."""
+        """Return what siblings are sorted by, most important first."""
         schema, found = self._schema.tables[name], list[Array]()
         order = () if link is None else tuple(zip(link.order, link.descending, strict=True))
         cells, _ = columns_by_meaning(frame, [column for column, _ in order], schema.dialect)
-        for column_name, down in order:
-            column = schema.column(column_name)
-            assert isinstance(column, Coded)  # noqa: S101 - checked with the schema
-            codes = np.asarray(column.encode(cells[column_name], schema.dialect)[column_name], np.int64)[place]
-            if not isinstance(column, AxisColumn):
-                ordinary = codes < _ordinary_codes(column)
-                found.append(np.where(ordinary & down, -codes, codes))
-                continue
-            cell = cells[column_name]
-            units, _ = column.units(
-                cell.combine_chunks() if isinstance(cell, pa.ChunkedArray) else cell, schema.dialect
-            )
-            units, ordinary = np.asarray(units)[place], codes < column.ordinary
-            inner = np.where(ordinary, np.clip(units, *column.bounds), 0)
-            found += [np.where(ordinary, -1, codes), -inner if down else inner]  # no value on the axis: last
+        for column, down in order:
+            found += [value[place] for value in order_values(schema, column, cells[column], down=down)]
         return found
 
     def _limit(self, name: str, link: Link | None, rows: _Rows, values: Sequence[Array], key: bytes) -> _Rows:
         """Remove duplicates, sort siblings, and keep those within the cap."""
-        prefix = self._prefix(name, link, rows, key)
+
+        def hashes(groups: NDArray[np.int64], *, keyed: bool) -> NDArray[np.uint64]:
+            return self._hash(name, link, rows, values, groups, key, keyed=keyed)
+
         with_key = bool(rows.keys is not None)
         if link is None or with_key:  # one row for each key of a unit
             groups = rows.units if link is None else _pair_numbers(rows.units, _codes_of(rows.keys))
-            rows, values = _take(rows, values, _smallest(groups, _hash(groups, prefix, rows, keyed=False)))
-            prefix = self._prefix(name, link, rows, key)
+            rows, values = _take(rows, values, _smallest(groups, hashes(groups, keyed=False)))
         if link is None:
             return rows if (np.diff(rows.units) > 0).all() else _take(rows, [], np.argsort(rows.units))[0]
         if link.strict:
-            part = rows.codes[link.order[0]]
-            groups = _pair_numbers(rows.parents, part)
-            rows, values = _take(rows, values, _smallest(groups, _hash(groups, prefix, rows, keyed=with_key)))
-            prefix = self._prefix(name, link, rows, key)
+            groups = _pair_numbers(rows.parents, rows.codes[link.order[0]])
+            rows, values = _take(rows, values, _smallest(groups, hashes(groups, keyed=with_key)))
         groups = rows.parents if not values else _pair_numbers(rows.parents, *values)
-        hashes = _hash(groups, prefix, rows, keyed=with_key)
-        place = np.lexsort((hashes, *reversed(values), rows.parents))
+        place = np.lexsort((hashes(groups, keyed=with_key), *reversed(values), rows.parents))
         rows, _ = _take(rows, [], place)
         starts = np.flatnonzero(np.diff(rows.parents, prepend=-1))
         sizes = np.diff(starts, append=len(rows.parents))
@@ -210,18 +206,44 @@ class LinkedRows:
         rows, _ = _take(rows, [], inside := np.flatnonzero((numbers >= 0) & (numbers < link.max_children)))
         return _Rows(rows.codes, rows.units, rows.parents, numbers[inside], rows.keys)
 
-    def _prefix(self, name: str, link: Link | None, rows: _Rows, key: bytes) -> Any:
-        """Return a function of a row's place that gives the text before its own key or codes in the hash."""
-        units = self._names.take(pa.array(rows.units)) if len(rows.units) else self._names
-        above = None
-        if link is not None and link.parent != self._schema.root and len(rows.units):
-            above = self._rows[link.parent].keys.take(pa.array(rows.parents))
+    def _hash(
+        self,
+        name: str,
+        link: Link | None,
+        rows: _Rows,
+        values: Sequence[Array],
+        groups: NDArray[np.int64],
+        key: bytes,
+        *,
+        keyed: bool,
+    ) -> NDArray[np.uint64]:
+        """Return the keyed hash of each row that shares its group with another row, and 0 for all others.
 
-        def text(place: int) -> str:
-            parent = "" if above is None else f"{above[place].as_py()}|"
-            return f"{key.hex()}|{units[place].as_py()}|{name}|{parent}"
-
-        return text
+        The text is ``key|root|table|[parent|]own key or codes|ordinal`` in UTF-8; the first 64 bits of its SHA-256 are
+        compared. The ordinal numbers rows of a group with equal texts before it, in the order of siblings.
+        """
+        out = np.zeros(len(groups), np.uint64)
+        crowded = np.flatnonzero((np.bincount(groups) > 1)[groups]) if len(groups) else np.zeros(0, np.int64)
+        if not len(crowded):
+            return out
+        crowded = crowded[np.lexsort((*(value[crowded] for value in reversed(values)), groups[crowded]))]
+        units = self._names.take(pa.array(rows.units[crowded])).to_pylist()
+        texts = list(_own_texts(rows, crowded, keyed=keyed))
+        if link is not None and link.parent != self._schema.root:
+            above = self._rows[link.parent].keys.take(pa.array(rows.parents[crowded])).to_pylist()
+            texts = [f"{parent}|{text}" for parent, text in zip(above, texts, strict=True)]
+        mine = groups[crowded]
+        starts = np.flatnonzero(np.diff(mine, prepend=-1)).tolist()
+        found: list[int] = []
+        for start, end in pairwise([*starts, len(mine)]):
+            head, ordinals = hashlib.sha256(f"{key.hex()}|{units[start]}|{name}|".encode()), dict[str, int]()
+            for text in texts[start:end]:
+                ordinals[text] = ordinal = ordinals.get(text, 0) + 1
+                one = head.copy()
+                one.update(f"{text}|{ordinal}".encode())
+                found.append(int.from_bytes(one.digest()[:8], "big"))
+        out[crowded] = np.array(found, np.uint64)
+        return out
 
     # -- virtual tables ------------------------------------------------------------------------------------------
 
@@ -324,10 +346,14 @@ def check_tables(frames: Any, schema: LinkedSchema) -> None:
     if unknown := [str(name) for name in frames if name not in schema.tables]:
         raise InputError(f"table {unknown[0]!r} is not in the schema; its tables are {', '.join(schema.tables)}")
     for name, one in schema.tables.items():
-        try:
-            check_names([str(label) for label in column_labels(frames[name])], one.needs)
-        except SchemaError as error:
-            raise SchemaError(f"table {name!r}: {error}") from None
+        _check_columns(name, [str(label) for label in column_labels(frames[name])], one)
+
+
+def _check_columns(name: str, columns: list[str], schema: Schema) -> None:
+    try:
+        check_names(columns, schema.needs)
+    except SchemaError as error:
+        raise SchemaError(f"table {name!r}: {error}") from None
 
 
 # -- Where the tables are --------------------------------------------------------------------------------------------
@@ -338,7 +364,12 @@ _ENDINGS = (*PARQUET, *CSV)
 
 
 def find_tables(data: Any, schema: LinkedSchema) -> dict[str, Any]:
-    """Return where each table is: frames and paths by name, or the files of a folder that have the tables' names.
+    """Return where each table is.
+
+    Args:
+        data: frames, paths and URLs by name; or a folder with a file for each table; or the URL of a PostgreSQL
+            database, whose tables have the names of the schema's.
+        schema: the tables.
 
     Raises:
         InputError: naming the table that is missing.
@@ -350,10 +381,12 @@ def find_tables(data: Any, schema: LinkedSchema) -> dict[str, Any]:
         if unknown := [str(name) for name in data if name not in schema.tables]:
             raise InputError(f"table {unknown[0]!r} is not in the schema; its tables are {', '.join(schema.tables)}")
         return {name: data[name] for name in schema.tables}
+    if isinstance(data, str) and source_kind(data) in ("postgresql", "duckdb"):
+        return {name: add_table(data, name) for name in schema.tables}
     if not isinstance(data, str | os.PathLike) or not Path(data).is_dir():
         raise InputError(
-            "linked tables are given by name, such as {'patients': frame, 'visits': frame}, or as a folder with one "
-            "file for each table"
+            "linked tables are given by name, such as {'patients': frame, 'visits': frame}, as a folder with one "
+            "file for each table, or as the URL of a database"
         )
     return {name: _find_file(Path(data), name, schema.paths.get(name)) for name in schema.tables}
 
@@ -368,20 +401,62 @@ def _find_file(folder: Path, name: str, declared: str | None) -> str:
 
 
 def check_places(tables: Mapping[str, Any]) -> None:
-    """Refuse tables that live where linked rows cannot be counted; reads no row.
+    """Check that all tables are in one place where linked rows can be counted; reads no row.
 
     Raises:
         SettingError, InputError: naming the table.
     """
-    for name, one in tables.items():
-        if (home := source_kind(one)) not in _IN_MEMORY:
-            where = {"postgresql": "PostgreSQL", "spark": "Spark"}.get(home, "Ibis")
+    homes = {name: source_kind(one) for name, one in tables.items()}
+    for name, home in homes.items():
+        if home == "ibis":
             raise SettingError(
-                f"table {name!r}: linked tables are counted in memory, and rows must not leave {where}; export the "
-                "tables to Parquet on the machine that runs understudy"
+                f"table {name!r}: linked tables cannot be Ibis tables; give PostgreSQL's URL, Spark's table, or files"
             )
-        if home == "file" and not Path(one).exists():
-            raise InputError(f"table {name!r}: {one}: no such file; check the path")
+        if home == "file" and not Path(tables[name]).exists():
+            raise InputError(f"table {name!r}: {tables[name]}: no such file; check the path")
+    for engine, words in (("postgresql", "PostgreSQL"), ("spark", "Spark")):
+        if engine in homes.values() and set(homes.values()) != {engine}:
+            other = next(name for name, home in homes.items() if home != engine)
+            raise SettingError(
+                f"table {other!r}: some of the linked tables are in {words}, which rows must not leave; put all of "
+                "them there, or export all to files"
+            )
+
+
+@contextmanager
+def open_tables(
+    tables: Mapping[str, Any], schema: LinkedSchema, *, key: bytes | None = None
+) -> Iterator[Callable[[], LinkedTables]]:
+    """Check the columns of linked tables, and yield a function that encodes and limits their rows where they are.
+
+    Raises:
+        InputError, SchemaError: naming the table and what is wrong.
+    """
+    home = source_kind(next(iter(tables.values())))
+    if home not in ("postgresql", "spark"):
+        frames = read_tables(tables, schema)
+        yield lambda: LinkedRows(frames, schema, key=key)
+        return
+    from understudy.source.linked_engine import LinkedEngine, LinkedSession
+    from understudy.source.postgres import PostgresTables
+    from understudy.source.spark import SparkTables
+
+    session: LinkedSession
+    session = PostgresTables(tables) if home == "postgresql" else SparkTables(tables, schema.tables)
+    try:
+        for name, one in schema.tables.items():
+            _check_columns(name, [column for column, _ in session.tables[name].cells], one)
+        yield lambda: LinkedEngine(session, schema, key=key)
+    finally:
+        session.close()
+
+
+class LinkedTables(Protocol):
+    """Linked tables whose virtual tables can be counted."""
+
+    def source(self, virtual: VirtualTable) -> Source:
+        """Return a virtual table as a `Source`."""
+        ...
 
 
 def read_tables(tables: Mapping[str, Any], schema: LinkedSchema) -> dict[str, Any]:
@@ -396,10 +471,6 @@ def read_tables(tables: Mapping[str, Any], schema: LinkedSchema) -> dict[str, An
 
 
 # -- Small pieces on arrays ----------------------------------------------------------------------------------------
-
-
-def _ordinary_codes(column: Coded) -> int:
-    return len(getattr(column, "values", ())) if column.kind == "ordinal" else column.size
 
 
 def _find(texts: Any, names: Any) -> NDArray[np.int64]:
@@ -449,33 +520,9 @@ def _smallest(groups: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[
     return np.sort(order[first])
 
 
-def _hash(groups: NDArray[np.int64], prefix: Any, rows: _Rows, *, keyed: bool) -> NDArray[np.uint64]:
-    """Return the keyed hash of each row that shares its group with another row, and 0 for all others.
-
-    The text is ``key|root|table|[parent|]own key or codes|ordinal`` in UTF-8; the first 64 bits of its SHA-256 are
-    compared. The ordinal numbers rows of a group with the same key or codes.
-    """
-    out = np.zeros(len(groups), np.uint64)
-    if not len(groups):
-        return out
-    crowded = np.flatnonzero((np.bincount(groups) > 1)[groups])
-    crowded = crowded[np.argsort(groups[crowded], kind="stable")]
-    if not len(crowded):
-        return out
+def _own_texts(rows: _Rows, place: NDArray[np.int64], *, keyed: bool) -> Iterator[str]:
+    """Return the own key of each row, or its codes."""
     if keyed:
-        texts = iter(rows.keys.take(pa.array(crowded)).to_pylist())
-    else:
-        columns = (codes[crowded].tolist() for codes in rows.codes.values())
-        texts = (",".join(map(str, row)) for row in zip(*columns, strict=True))
-    mine = groups[crowded]
-    starts = np.flatnonzero(np.diff(mine, prepend=-1))
-    found: list[int] = []
-    for start, size in zip(starts.tolist(), np.diff(starts, append=len(mine)).tolist(), strict=True):
-        head, ordinals = hashlib.sha256(prefix(int(crowded[start])).encode()), dict[str, int]()
-        for text in islice(texts, size):
-            ordinals[text] = ordinal = ordinals.get(text, 0) + 1
-            one = head.copy()
-            one.update(f"{text}|{ordinal}".encode())
-            found.append(int.from_bytes(one.digest()[:8], "big"))
-    out[crowded] = np.array(found, np.uint64)
-    return out
+        return iter(rows.keys.take(pa.array(place)).to_pylist())
+    columns = (codes[place].tolist() for codes in rows.codes.values())
+    return (",".join(map(str, row)) for row in zip(*columns, strict=True))

@@ -105,6 +105,15 @@ def parse_url(url: str, *, query: bool) -> Database:
     return Database(address, tables[0] if tables else None)
 
 
+def add_table(url: str, table: str) -> str:
+    """Return the URL of a table of a database.
+
+    >>> add_table("postgresql://host/shop?sslmode=require", "people")
+    'postgresql://host/shop?sslmode=require&table=people'
+    """
+    return f"{url}{'&' if '?' in url else '?'}table={table}"
+
+
 def list_files(text: str) -> list[Path]:
     """List the files of a folder or pattern in order; the list is fixed for the whole run.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -97,10 +97,10 @@ class PostgresGrammar:
         """Needs PostgreSQL 11."""
         return f"encode(sha256(convert_to({text}, 'UTF8')), 'hex') collate \"C\""
 
-    def counting_statement(self, cells: Sequence[str], table: str) -> str:
+    def counting_statement(self, cells: Sequence[str], table: str, total: str = "count(*)") -> str:
         """One hash table after the other: measured to be as fast as GROUPING SETS, and it fits in any `work_mem`."""
         counts = (
-            f"select {place} as clique, {cell} as cell, count(*) as n from {table} group by 2"  # noqa: S608
+            f"select {place} as clique, {cell} as cell, {total} as n from {table} group by 2"  # noqa: S608
             for place, cell in enumerate(cells)
         )
         return " union all ".join(counts)
@@ -229,7 +229,9 @@ class PostgresSnapshot:
 class _Session:
     """One coding in one connection."""
 
-    def __init__(self, connection: Any, snapshot: str, rows: str, cells: list[tuple[str, Cell]], owner: Any) -> None:
+    def __init__(
+        self, connection: Any, snapshot: str | None, rows: str, cells: list[tuple[str, Cell]], owner: Any
+    ) -> None:
         self._connection, self._snapshot, self._owner = connection, snapshot, owner
         self.rows, self.cells = rows, cells
         self.drop = weakref.finalize(self, _disconnect, connection)
@@ -245,20 +247,28 @@ class _Session:
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
         types = {name: "integer" if kind == "code" else _WORDS for name, kind in columns.items()}
-        tables = {
+        unbounded = {name: kind for name, kind in types.items() if name != "unit"}
+        self.create({self.coded: types, self.bounded: unbounded})
+        self.start(key)
+
+    def create(self, tables: Mapping[str, Mapping[str, str]]) -> None:
+        """Create the lookup table and others, before the snapshot: it is read-only."""
+        own = {
             self.lookup: {"place": "integer", "v": _WORDS, "p0": "integer", "p1": "integer", "w": _WORDS},
-            self.coded: types,
-            self.bounded: {name: kind for name, kind in types.items() if name != "unit"},
             self._keys: {"key": _WORDS},
         }
         with explain_errors(_TEMP):
-            for table, kinds in tables.items():
+            for table, kinds in (own | dict(tables)).items():
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
                 self._connection.execute(f"create temp table {table.removeprefix('pg_temp.')} ({listed})")
             if self._readable:
                 self._connection.execute(readable_function(self._readable))
+
+    def start(self, key: bytes, *, begin: bool = True) -> None:
+        """Begin the snapshot, and write the key where statements find it."""
         with explain_errors(_FAILED):
-            _begin_snapshot(self._connection, self._snapshot)
+            if begin:
+                _begin_snapshot(self._connection, self._snapshot)
             # Copied, not a parameter: copied data does not appear in statement logs.
             with self._connection.cursor().copy(f"copy {self._keys} from stdin") as copy:
                 copy.write_row((key.hex(),))
@@ -300,6 +310,62 @@ class _Session:
     def close(self) -> None:
         self.drop()
         self._owner.close()
+
+
+class PostgresTables:
+    """Several tables of one PostgreSQL database at one moment, in one session, for linked tables.
+
+    Args:
+        urls: the URL of each table; all of one database.
+
+    **Privacy.** The address is never shown, and the engine's messages are replaced.
+
+    Raises:
+        InputError: if there is no such database or table, or the tables are in different databases.
+        SettingError: if the driver is not installed, or a URL names no table.
+    """
+
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        places = {name: parse_url(url, query=False) for name, url in urls.items()}
+        if len({place.address for place in places.values()}) > 1:
+            raise InputError("linked tables in PostgreSQL must be in one database; give the same address for all")
+        self._connection = _connect(next(iter(places.values())).address)
+        self.close = weakref.finalize(self, _disconnect, self._connection)
+        self.tables: dict[str, _Session] = {}
+        for name, place in places.items():
+            rows = f"(select * from {'.'.join(map(quote_name, (place.table or '').split('.')))})"  # noqa: S608
+            with explain_errors(f"table {name!r}: the database has no such table; try it with psql"):
+                cells = _read_cells(self._connection, rows)
+            self.tables[name] = _Session(self._connection, None, rows, cells, None)
+        self._first = next(iter(self.tables.values()))
+        self.grammar, self._mark = self._first.grammar, secrets.token_hex(4)
+
+    def name(self, table: str) -> str:
+        """Return the name of one of our temporary tables."""
+        return f"pg_temp.understudy_{table}_{self._mark}"
+
+    def begin(self, columns: Mapping[str, Mapping[str, str]], key: bytes) -> None:
+        """Create the temporary tables, then begin the snapshot, which is read-only."""
+        types = {"code": "integer", "text": _WORDS, "weight": "bigint"}
+        for session in self.tables.values():
+            session.create({})
+        for table, kinds in columns.items():
+            named = {name: types[kind] for name, kind in kinds.items()}
+            listed = ", ".join(f"{name} {kind}" for name, kind in named.items())
+            with explain_errors(_TEMP):
+                self._connection.execute(f"create temp table {self.name(table).removeprefix('pg_temp.')} ({listed})")
+        for number, session in enumerate(self.tables.values()):
+            session.start(key, begin=number == 0)
+
+    def fill(self, table: str, statement: str) -> None:
+        """Fill a table; the planner learns its size."""
+        with explain_errors(_FAILED):
+            self._connection.execute(f"insert into {table} {statement}")
+            self._connection.execute(f"analyze {table}")
+
+    def count(self, statement: str) -> CountedCells:
+        """Return the three columns of a counting statement."""
+        return self._first.count(statement)
 
 
 _WORDS = 'text collate "C"'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from itertools import islice
@@ -98,11 +98,12 @@ class SparkGrammar:
         """Spark's digests are lowercase hexadecimal text."""
         return f"sha2({text}, 256)"
 
-    def counting_statement(self, cells: Sequence[str], table: str) -> str:
+    def counting_statement(self, cells: Sequence[str], table: str, total: str = "count(*)") -> str:
         """One scan with `stack`: every executor counts its own part before anything is exchanged."""
         listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
-        stacked = f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608
-        return f"select clique, cell, count(*) as n from ({stacked}) group by clique, cell"  # noqa: S608
+        others = "" if total == "count(*)" else "*, "
+        stacked = f"select {others}stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608
+        return f"select clique, cell, {total} as n from ({stacked}) group by clique, cell"  # noqa: S608
 
 
 def _short(text: str) -> str:
@@ -163,13 +164,18 @@ class SparkSnapshot:
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """Return the rows encoded by a schema, in temporary views of the session."""
-        session = _Session(self._spark, self._rows, self._cells)
-        self._sessions.add(session)
+        session = self.session()
         try:
             return EngineSource(session, schema, key=key)
         except BaseException:
             session.close()
             raise
+
+    def session(self) -> _Session:
+        """Return the rows with temporary views of their own."""
+        session = _Session(self._spark, self._rows, self._cells)
+        self._sessions.add(session)
+        return session
 
     def close(self) -> None:
         """Release the checkpoint and all codings of it; Spark removes what is no longer referenced."""
@@ -237,6 +243,55 @@ class _Session:
     def close(self) -> None:
         self._lookups = []
         self._finish()
+
+
+class SparkTables:
+    """Several Spark tables at one moment, for linked tables.
+
+    Args:
+        frames: the Spark data frames by name; all of one session.
+        schemas: name every column that will be read; no other column is touched.
+
+    Raises:
+        SchemaError: if a column is missing, or two have one name.
+        InputError: if Spark cannot read a table.
+    """
+
+    grammar: Grammar = SparkGrammar()
+
+    def __init__(self, frames: Mapping[str, Any], schemas: Mapping[str, Schema]) -> None:
+        self._snapshots = {name: SparkSnapshot(frame, schemas[name]) for name, frame in frames.items()}
+        self.tables = {name: one.session() for name, one in self._snapshots.items()}
+        self._first, self._mark = next(iter(self.tables.values())), secrets.token_hex(8)
+        self._spark = next(iter(frames.values())).sparkSession
+        self._views: list[str] = []
+        self._finish = weakref.finalize(self, _drop, self._spark, self._views)
+
+    def name(self, table: str) -> str:
+        """Return the name of one of our temporary views."""
+        return f"understudy_{table}_{self._mark}"
+
+    def begin(self, columns: Mapping[str, Mapping[str, str]], key: bytes) -> None:
+        """Write the key where statements find it; Spark's views need no declaration."""
+        for session in self.tables.values():
+            session.begin({}, key)
+        self._views += map(self.name, columns)
+
+    def fill(self, table: str, statement: str) -> None:
+        """Fill a view and fix its rows."""
+        self._first.fill(table, statement)
+
+    def count(self, statement: str) -> CountedCells:
+        """Return the three columns of a counting statement."""
+        return self._first.count(statement)
+
+    def close(self) -> None:
+        """Drop the views and release the checkpoints."""
+        self._finish()
+        for session in self.tables.values():
+            session.close()
+        for snapshot in self._snapshots.values():
+            snapshot.close()
 
 
 def _drop(spark: Any, views: list[str]) -> None:

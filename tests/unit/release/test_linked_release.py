@@ -15,10 +15,11 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
-from understudy.model.conditional import ConditionalDraws
+from understudy.model.conditional import ConditionalDraws, _information, row_groups
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release, open_release
-from understudy.release.linked import DrawnRows, LinkedRelease, _draw_within, _write_keys
+from understudy.release.linked import LinkedRelease, _write_keys
+from understudy.release.linked_rows import DrawnRows, Step, _draw_within, _fit_table
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -165,12 +166,38 @@ def test_columns_are_drawn_from_the_models_conditional_distribution() -> None:
     model = GraphicalModel(domain, tables, total=1.0)
     draws, known = ConditionalDraws(model, ["y", "z"]), {"x": np.repeat(np.arange(3), 20_000)}
     for column, given, table in draws.steps:
-        known[column] = draws.draw(column, given, table, known, rng)
+        known[column] = draws.draw(row_groups(given, known, domain, 60_000), table, rng)
     joint = model.project(("x", "y", "z")).reshape(3, 6)
     found = np.array(
         [np.bincount(known["y"][known["x"] == x] * 2 + known["z"][known["x"] == x], minlength=6) for x in range(3)]
     )
     assert np.abs(joint / joint.sum(axis=1, keepdims=True) - found / 20_000).max() < 0.01
+
+
+def test_tiny_shares_carry_no_information() -> None:
+    assert _information(np.array([[1.0, 1e-200], [1e-200, 1e-200]])) == pytest.approx(0.0)
+    assert _information(np.eye(2)) == pytest.approx(np.log(2))
+
+
+def test_calibrated_tables_meet_the_models_pairs_on_rows_that_the_model_does_not_expect() -> None:
+    """The model takes x and z to be independent; in the rows they are equal, and an order leaves less room."""
+    rng = np.random.default_rng(2)
+    domain, given = {"x": 3, "z": 3, "y": 4}, ("x", "z")
+    targets = tuple(rng.dirichlet(np.full(4, 3.0), 3) for _ in given)
+    mean = (targets[0] + targets[1]) / 2
+    table = (targets[0][:, None, :] * targets[1][None, :, :]).reshape(9, 4)
+    column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
+    step = Step(column, given, table, (mean, mean), ordered=False)
+    known = dict.fromkeys(given, np.repeat(np.arange(3), 2000))
+    weights = np.tile([1.0, 0.5], 3000)
+    made, drawn = _fit_table(step, known, weights, None, domain, rng)
+    lines = made[[0, 4, 8]]  # x == z
+    assert np.abs(lines / lines.sum(axis=1, keepdims=True) - mean).max() < 1e-6
+    assert np.abs(np.bincount(drawn[:2000], minlength=4) / 2000 - mean[0]).max() < 0.06
+    allowed = np.ones((6000, 4), np.bool_)
+    allowed[::2, 0] = False
+    _, drawn = _fit_table(step, known, weights, allowed, domain, rng)
+    assert (drawn[::2] > 0).all()
 
 
 def test_mechanisms_without_a_graphical_model_are_refused() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +17,8 @@ from understudy.cli import app
 from understudy.errors import InputError, RunInterrupted, SchemaError, SettingError
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
+from understudy.mechanism.linked import divide_budget
+from understudy.planning.linked import plan_linked
 from understudy.release.linked import LinkedRelease
 from understudy.sink.linked import write_tables
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -78,7 +82,7 @@ def test_bad_tables_are_refused_before_anything_is_spent() -> None:
     with pytest.raises(InputError, match="data package"):
         us.synthesize(tables, clinic_schema().tables["visits"], dataset="bad", **BUDGET)
     place = "postgresql://host/db?table=visits"
-    with pytest.raises(SettingError, match="must not leave PostgreSQL"):
+    with pytest.raises(SettingError, match="'patients': some of the linked tables are in PostgreSQL"):
         us.synthesize(tables | {"visits": place}, clinic_schema(), dataset="bad", **BUDGET)
     assert Ledger().total("bad").runs == 0
 
@@ -120,7 +124,12 @@ def test_the_command_line_leads_from_files_to_files(clinic: Path, tmp_path: Path
     assert "epsilon = 1" in call("synthesize", "--tables", clinic, *budget)
     assert "diagnoses: 2 columns, at most 2 for each row of visits" in call("inspect", release)
     assert "in the true table" in call("answer", release, "patients.sex=F, #visits=1..")
-    assert "answers are about rows of patients" in call("answer", release, "visits.ward=A", code=3)
+    assert "No bound is known for this query (the rows of visits" in call("answer", release, "visits.ward=A")
+    assert "by the model" in call("answer", release, "visits.ward=A, patients.sex=F", "--per", "patients", "--share")
+    assert "there is no column 'ward'" in call("answer", release, "ward=A", code=3)
+    call("report", release, "-o", tmp_path / "report.html")
+    assert "only through their parent" in (tmp_path / "report.html").read_text()
+    call("report", release, "-o", tmp_path / "other.html", "--real", clinic, code=3)
     assert "of visits" in call("sample", release, "-o", rows, "--seed", 1, "-n", 20)
     assert sorted(file.name for file in rows.iterdir()) == [
         "datapackage.json",
@@ -132,6 +141,73 @@ def test_the_command_line_leads_from_files_to_files(clinic: Path, tmp_path: Path
     assert list(again.schema.tables) == ["patients", "visits", "diagnoses"]
     call("sample", release, "-o", rows, code=8)
     call("sample", release, "-o", "-", code=3)
+
+
+def test_a_bundle_has_a_file_for_each_table(tmp_path: Path) -> None:
+    release = us.synthesize(clinic_rows(30), clinic_schema(), **BUDGET)
+    release.save(tmp_path / "clinic.release")
+
+    def call(*arguments: Any) -> int:
+        given = ["bundle", str(tmp_path / "clinic.release"), "-o", str(tmp_path / "for"), "--seed", "1"]
+        return CliRunner().invoke(app, [*given, *arguments]).exit_code
+
+    assert call("--format", "sav") == 3
+    assert call("--mark") == 3
+    assert call() == 0
+    tables = [f"{name}.{kind}" for name in ("diagnoses", "patients", "visits") for kind in ("csv", "parquet")]
+    others = ["README.md", "codebook.csv", "datapackage.json", "report.html", "stand-in.release"]
+    assert sorted(path.name for path in (tmp_path / "for").iterdir()) == sorted([*tables, *others])
+    for name, table in release.sample(seed=1).items():
+        assert pq.read_table(tmp_path / "for" / f"{name}.parquet").equals(table)
+    readme = (tmp_path / "for" / "README.md").read_text()
+    assert "`visits` belongs to `patients` by `patient_id`: at most 3 rows" in readme
+    assert "at most 2 rows for each of its rows, in the order of rank" in readme
+    assert "diagnoses,visit_id,,id,fresh key of visits" in (tmp_path / "for" / "codebook.csv").read_text()
+    assert us.synthesize(tmp_path / "for", tmp_path / "for" / "datapackage.json", **BUDGET).schema.root == "patients"
+    assert call() == 8
+
+
+def test_check_tells_the_custodian_about_keys_and_caps(clinic: Path, tmp_path: Path) -> None:
+    table = pq.read_table(clinic / "visits.parquet")
+    orphan = table.slice(0, 1).set_column(1, "patient_id", pa.array(["nobody"]))
+    pq.write_table(pa.concat_tables([table, orphan]), clinic / "visits.parquet")
+    result = CliRunner().invoke(app, ["schema", "check", str(tmp_path / "clinic.yaml"), str(clinic)])
+    assert result.exit_code == 0, result.output
+    many = table.num_rows
+    assert f"references(visits): {100 * many / (many + 1):.2f} %" in result.output
+    assert f"unique keys(visits): {100 * many / (many + 1):.2f} %" in result.output
+    assert "unique keys(patients): 100.00 %" in result.output
+    assert "Table diagnoses" in result.output
+
+
+def test_a_plan_shows_every_virtual_table(tmp_path: Path) -> None:
+    clinic_schema().save(tmp_path / "clinic.yaml")
+    result = CliRunner().invoke(
+        app, ["plan", str(tmp_path / "clinic.yaml"), "--people", "~2000", "--epsilon", "1", "-m", "independent"]
+    )
+    assert result.exit_code == 0, result.output
+    for name, share in divide_budget(clinic_schema()).items():
+        assert re.search(rf"{re.escape(name)} +{100 * share:.0f} % +independent", result.output)
+    more = plan_linked(clinic_schema(), people=2000, epsilons=[1.0, 4.0], mechanisms=["independent"])
+    first, second = (line.expected.one_way for name, line in more.lines if name == "next(visits)")
+    assert second < first
+    with pytest.raises(SettingError, match="choose aim, mst"):
+        plan_linked(clinic_schema(), people=2000, mechanisms=["gem"])
+
+
+def test_answers_about_children_count_rows_of_the_stand_in() -> None:
+    release = us.synthesize(clinic_rows(60), clinic_schema(), **BUDGET)
+    tables = {name: table.to_pandas() for name, table in release.sample(seed=0).items()}
+    visits = len(tables["visits"])
+    wards = [release.answer({"visits.ward": ward}) for ward in "ABC"]
+    assert sum(one.value for one in wards) == pytest.approx(visits, rel=0.2)
+    assert all(one.high is None for one in wards)
+    shares = [release.answer({"visits.ward": ["A", "B", "C"]}, share=True, per=per).value for per in (None, "patients")]
+    with_visits = (release.answer("#visits=1..").value) / release.answer("#visits=0..").value
+    assert shares[0] > 0.8
+    assert shares[1] == pytest.approx(with_visits, abs=0.25)
+    with pytest.raises(SettingError, match="is not above"):
+        release.answer({"visits.ward": "A"}, per="diagnoses")
 
 
 def test_tables_are_named_one_by_one(clinic: Path, tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
 """Other tools' metadata, data dictionaries, and the types of frames."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from understudy.cli import app
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
 from understudy.schema.exchange import (
@@ -13,9 +17,12 @@ from understudy.schema.exchange import (
     from_smartnoise,
     json_form,
     to_sdv,
+    to_sdv_tables,
     to_smartnoise,
 )
+from understudy.schema.linked import LinkedSchema
 from understudy.source.office import read_dictionary
+from understudy.testing.linked import clinic_package, clinic_schema
 
 CONTENT = {
     "fields": [
@@ -59,8 +66,7 @@ def test_sdv_metadata_round_trip_where_they_overlap():
 def test_sdv_metadata_of_one_of_many_tables_and_of_personal_data():
     table = {"columns": {"mail": {"sdtype": "email", "pii": True}, "x": {"sdtype": "shape"}}}
     assert [f["understudy"]["kind"] for f in from_sdv({"tables": {"t": table}}).content["fields"]] == ["drop", "drop"]
-    with pytest.raises(SchemaError, match="one table at a time"):
-        from_sdv({"tables": {"t": table, "u": table}})
+    assert "keep one root" in from_sdv({"tables": {"t": table, "u": table}}).gaps[0]
     with pytest.raises(SchemaError, match="save_to_json"):
         from_sdv({"rows": 1})
 
@@ -219,3 +225,47 @@ def test_json_is_recognised_by_its_content():
         from_domain({"a": "x"})
     with pytest.raises(InputError):
         from_sdnist({"a": 1})
+
+
+def test_sdv_metadata_of_linked_tables_round_trip_where_they_overlap() -> None:
+    written = to_sdv_tables(clinic_schema())
+    assert written["tables"]["visits"]["primary_key"] == "visit_id"
+    assert written["relationships"][1] == {
+        "parent_table_name": "visits",
+        "parent_primary_key": "visit_id",
+        "child_table_name": "diagnoses",
+        "child_foreign_key": "visit_id",
+    }
+    imported = from_sdv(written)
+    content = imported.content
+    assert content["understudy"] == {"privacy_unit": {"table": "patients"}}
+    assert sum("add `max_children`" in gap for gap in imported.gaps) == 2
+    assert any("'diagnoses': refer to the root's key" in gap for gap in imported.gaps)
+    with pytest.raises(SchemaError, match="max_children"):
+        LinkedSchema.from_dict(content)
+    for resource, true in zip(content["resources"], clinic_package()["resources"], strict=True):  # what a person adds
+        resource["schema"]["fields"] = true["schema"]["fields"]
+        for key, other in zip(
+            resource["schema"].get("foreignKeys", []), true["schema"].get("foreignKeys", []), strict=True
+        ):
+            key |= other
+    assert LinkedSchema.from_dict(content).to_dict()["resources"] == clinic_schema().to_dict()["resources"]
+    two = {**written["relationships"][0], "child_table_name": "diagnoses"}
+    both = from_sdv(written | {"relationships": [*written["relationships"], two]})
+    assert any("'diagnoses' belongs to 2 tables" in gap for gap in both.gaps)
+    with pytest.raises(SchemaError, match="relationship"):
+        from_sdv(written | {"relationships": [{}]})
+
+
+def test_linked_schemas_are_imported_and_exported_by_commands(tmp_path: Path) -> None:
+    clinic_schema().save(tmp_path / "clinic.yaml")
+
+    def call(*arguments: str) -> str:
+        return CliRunner().invoke(app, ["schema", *arguments]).output
+
+    assert "sdv metadata" in call("export", str(tmp_path / "clinic.yaml"), "-o", str(tmp_path / "sdv.json"))
+    found = call("import", str(tmp_path / "sdv.json"), "-o", str(tmp_path / "again.yaml"))
+    assert "Schema of 3 linked tables with 11 columns" in found
+    assert "leave it out" in call("import", str(tmp_path / "sdv.json"), "-o", str(tmp_path / "x.yaml"), "--unit", "row")
+    smartnoise = ("--format", "smartnoise", "-o", str(tmp_path / "y.yaml"))
+    assert "sdv only" in call("export", str(tmp_path / "clinic.yaml"), *smartnoise)

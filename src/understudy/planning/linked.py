@@ -1,0 +1,92 @@
+"""`plan` for linked tables: the errors of each virtual table with its share of the budget, before a row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from understudy.accounting import Budget
+from understudy.errors import SettingError
+from understudy.mechanism import make_mechanism
+from understudy.mechanism.linked import check_inner, divide_budget
+from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
+from understudy.planning.plan import EPSILONS, Line, round_people
+from understudy.planning.predict import PlannedTable, predict
+from understudy.schema.linked import LinkedSchema
+from understudy.schema.schema import PrivacyUnit
+
+LINKED_MECHANISMS = ("independent", "mst")
+
+
+@dataclass(frozen=True)
+class LinkedPlan:
+    """What to expect of a release of linked tables.
+
+    **Privacy.** Made of the schema and of declared numbers; no row is read.
+
+    Attributes:
+        people: how many units, to two figures; never the true count.
+        delta: the delta of every budget here.
+        shares: the share of the budget of each virtual table.
+        lines: for each epsilon, mechanism and virtual table, what to expect; errors are in units.
+        odds: by epsilon, what it means as an attacker's odds.
+    """
+
+    people: int
+    delta: float
+    shares: dict[str, float]
+    lines: tuple[tuple[str, Line], ...]
+    odds: dict[float, Odds]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        lines = [
+            {"table": name, "epsilon": line.epsilon, "mechanism": line.mechanism, **line.describe()}
+            for name, line in self.lines
+        ]
+        return {"people": self.people, "delta": self.delta, "shares": self.shares, "lines": lines}
+
+
+def plan_linked(
+    schema: LinkedSchema,
+    *,
+    people: int | None = None,
+    epsilons: Sequence[float] | None = None,
+    delta: float | None = None,
+    mechanisms: Sequence[str] = LINKED_MECHANISMS,
+) -> LinkedPlan:
+    """Predict the errors of a release of linked tables about this number of units.
+
+    Every unit has the weight of one row in every virtual table, so each is predicted like a flat table of as many rows
+    as there are units, with its share of the budget. Tables that few units have rows in have larger errors.
+
+    **Privacy.** Reads no data. `people` is rounded to two figures.
+
+    Args:
+        schema: what is public about the tables.
+        people: about how many units (rows of the root) there are; by default the declared number.
+        epsilons: the budgets to compare; by default 0.5, 1 and 2.
+        delta: as `default_delta` by default.
+        mechanisms: the mechanisms to compare.
+
+    Raises:
+        SettingError: for an unknown mechanism, a budget out of range, or no number of people.
+    """
+    about = round_people(people if people is not None else schema.rows)
+    delta = default_delta(about) if delta is None else check_delta(delta, about)
+    if delta == 0:
+        raise SettingError("linked tables need Gaussian noise: give a delta above 0")
+    for mechanism in mechanisms:
+        check_inner(make_mechanism(mechanism))
+    shares = divide_budget(schema)
+    lines: list[tuple[str, Line]] = []
+    wanted = list(dict.fromkeys(epsilons or EPSILONS))
+    for epsilon in wanted:
+        rho = Budget.of(epsilon=epsilon, delta=delta).rho
+        for mechanism in mechanisms:
+            for name, share in shares.items():
+                one = replace(schema.virtual_tables[name].schema, privacy_unit=PrivacyUnit(), rows=None, rules=())
+                found = predict(mechanism, PlannedTable.of(one, about), Budget.of(rho=float(rho) * share))
+                lines.append((name, Line(epsilon, mechanism, found.expected, found.memory_bytes, found.seconds)))
+    return LinkedPlan(about, delta, shares, tuple(lines), {epsilon: odds_of(epsilon, delta) for epsilon in wanted})

@@ -1,0 +1,381 @@
+"""Draw the rows of linked tables as codes, from parents to children.
+
+The root's rows come from its model. The first child of each parent is drawn from `first(T)`, the second, third and so
+on from `next(T)`, column by column, each given what is known: ancestors, the first and the previous sibling, columns
+drawn before (`model/conditional.py`).
+
+**Calibration.** A model of `next(T)` knows the known columns only as well as they were measured there, and it does not
+know that an order leaves some codes no room. Drawn from the model's conditional distribution given other known columns
+than it expects, pairs of columns would be off by more than the noise. So the tables that columns are drawn from are
+multiplied by factors, one for each code and each code of a known column, such that drawn rows have the model's own
+distribution of each column given each single known column (iterative proportional fitting on made-up rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique
+from understudy.model.conditional import ConditionalDraws, row_groups
+from understudy.release.rows import check_size, find_members
+from understudy.schema.axis import AxisColumn
+from understudy.schema.linked import LinkedSchema, VirtualColumn, VirtualTable, gap_codes
+
+if TYPE_CHECKING:
+    from understudy.release.release import Release
+
+_ROWS_AT_A_TIME = 1 << 16
+_UNITS, _MOST_ROWS = 5_000, 20_000  # made-up units, and rows of one virtual table, that factors are fitted on
+_ROUNDS, _PASSES = 6, 2  # of proportional fitting; of drawing further siblings and fitting again
+_LARGEST_FACTOR = 20.0
+
+
+@dataclass(eq=False)
+class DrawnRows:
+    """The synthetic rows of a table as codes; siblings are together and in order.
+
+    Attributes:
+        codes: one array by coded column, and `#child` for each child table.
+        parents: the place of each row's parent in the parent table.
+        numbers: the place of each row among its siblings, from 0.
+    """
+
+    codes: dict[str, NDArray[Any]]
+    parents: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """How one column is drawn.
+
+    Attributes:
+        column: the column.
+        given: the known columns that it is drawn given.
+        table: the weight of each code, for each combination of their codes.
+        targets: for each of them, the model's distribution of the column given that one alone.
+        ordered: whether its codes are declared ones, limited by the order of siblings; else they are merged ones.
+    """
+
+    column: VirtualColumn
+    given: Clique
+    table: NDArray[np.float64]
+    targets: tuple[NDArray[np.float64], ...]
+    ordered: bool
+
+
+Steps = Mapping[str, list[Step]]
+"""How the own columns of each virtual table but the root are drawn, in order."""
+
+
+def calibrate(schema: LinkedSchema, parts: Mapping[str, Release]) -> Steps:
+    """Return how columns are drawn, so that drawn rows have the pairs of columns that the models have.
+
+    **Privacy.** Post-processing of models.
+    """
+    steps = {name: _find_steps(one, parts[name], schema) for name, one in schema.virtual_tables.items()}
+    del steps[schema.root]
+    drawing = Drawing(schema, parts, steps, _UNITS, np.random.default_rng(0))
+    drawing.draw_root()
+    for name in schema.links:
+        first, further = f"first({name})", f"next({name})"
+        drawing.start(name)
+        steps[first] = drawing.fit_factors(first)
+        drawing.draw_siblings(name, 0)
+        plain = steps.get(further, [])
+        for _ in range(_PASSES if plain else 0):
+            drawing.draw_further(name)
+            steps[further] = drawing.fit_factors(further, plain)
+        drawing.draw_further(name)
+    return steps
+
+
+class Drawing:
+    """Draws the rows of all tables, as codes of their schemas.
+
+    Args:
+        schema: the linked tables.
+        parts: the release of each virtual table.
+        steps: how columns are drawn; may be changed while rows are drawn.
+        rows: the number of rows of the root.
+        rng: draws them.
+    """
+
+    def __init__(
+        self,
+        schema: LinkedSchema,
+        parts: Mapping[str, Release],
+        steps: Steps,
+        rows: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self._schema, self._parts, self._steps, self._count, self._rng = schema, parts, steps, rows, rng
+        self._tables: dict[str, DrawnRows] = {}
+        self._sizes: dict[str, NDArray[np.int64]] = {}
+        self._members = {
+            name: find_members(one.recoding, one.schema, one.measurements, one.settings.get("rare"))
+            for name, one in parts.items()
+        }
+
+    def draw(self) -> dict[str, DrawnRows]:
+        """Draw all tables."""
+        self.draw_root()
+        for name in self._schema.links:
+            self.start(name)
+            self.draw_siblings(name, 0)
+            self.draw_further(name)
+        return self._tables
+
+    def draw_root(self) -> None:
+        """Draw the root's rows with their numbers of children."""
+        root = self._schema.root
+        merged, members = self._parts[root].model.sample(self._count, self._rng), self._members[root]
+        drawn = {
+            column: members[column].draw(codes, self._rng) if column in members else codes
+            for column, codes in merged.items()
+        }
+        codes = {column.part: drawn[column.name] for column in self._schema.virtual_tables[root].columns}
+        self._tables[root] = DrawnRows(codes, np.arange(self._count), np.zeros(self._count, np.int64))
+
+    def start(self, name: str) -> None:
+        """Make room for the children of all parents; their columns are not drawn yet."""
+        link = self._schema.links[name]
+        sizes = self._sizes[name] = self._tables[link.parent].codes[f"#{name}"].astype(np.int64)
+        check_size(int(sizes.sum()), len(self._schema.tables[name].columns))
+        parents = np.repeat(np.arange(len(sizes)), sizes)
+        numbers = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        kinds = self._schema.own_parts(name)
+        codes = {part: np.zeros(len(parents), np.min_scalar_type(size - 1)) for part, size in kinds.items()}
+        self._tables[name] = DrawnRows(codes, parents, numbers)
+
+    def draw_further(self, name: str) -> None:
+        """Draw the second children, the third, and so on."""
+        for number in range(1, self._schema.links[name].max_children):
+            self.draw_siblings(name, number)
+
+    def draw_siblings(self, name: str, number: int) -> None:
+        """Draw the children with the same number of all parents that have so many."""
+        sizes = self._sizes[name]
+        rows = (np.cumsum(sizes) - sizes)[sizes > number] + number
+        if not len(rows):
+            return
+        virtual = self._schema.virtual_tables[f"{'first' if number == 0 else 'next'}({name})"]
+        known, rank = self._known(virtual, rows), self._schema.order_rank(name)
+        due = sizes[sizes > number] - number - 1
+        recoding, members = self._parts[virtual.name].recoding, self._members[virtual.name]
+        for step in self._steps[virtual.name]:
+            target, groups = step.column, row_groups(step.given, known, self._domain(virtual), len(rows))
+            drawn: NDArray[Any]
+            before = None if number == 0 else self._tables[name].codes[target.part][rows - 1].astype(np.int64)
+            if step.ordered and rank is not None:
+                low, high = self._room(name, rank, before, due)
+                drawn = _draw_within(groups, step.table, rank, low, high, self._rng)
+                known[target.name] = recoding.apply(target.name, drawn.astype(np.uint32))
+            else:
+                merged = ConditionalDraws.draw(groups, step.table, self._rng).astype(np.int64)
+                known[target.name] = merged
+                drawn = members[target.name].draw(merged, self._rng) if target.name in members else merged
+                if target.gap:
+                    drawn = self._close_gap(name, target, drawn.astype(np.int64), before, due)
+            self._tables[name].codes[target.part][rows] = drawn
+
+    def fit_factors(self, name: str, steps: list[Step] | None = None) -> list[Step]:
+        """Return the steps of a virtual table with calibrated tables, fitted on the rows drawn so far.
+
+        Known columns come from these rows; own columns are drawn again, by the new tables.
+        """
+        virtual = self._schema.virtual_tables[name]
+        steps, table = self._steps[name] if steps is None else steps, self._tables[virtual.table]
+        rows = np.flatnonzero((table.numbers == 0) == (virtual.kind == "first"))
+        if not len(rows):
+            return steps
+        units = self._units(virtual.table)[rows]
+        weights = (1 / np.maximum(np.bincount(units), 1))[units]
+        if len(rows) > _MOST_ROWS:
+            some = np.sort(self._rng.choice(len(rows), _MOST_ROWS, replace=False))
+            rows, weights = rows[some], weights[some]
+        known, rank, fitted = self._known(virtual, rows), self._schema.order_rank(virtual.table), []
+        due = self._sizes[virtual.table][table.parents[rows]] - table.numbers[rows] - 1
+        for step in steps:
+            allowed = None
+            if step.ordered and rank is not None:
+                before = None if virtual.kind == "first" else table.codes[step.column.part][rows - 1].astype(np.int64)
+                low, high = self._room(virtual.table, rank, before, due)
+                allowed = (rank >= low[:, None]) & (rank <= high[:, None])
+            made, drawn = _fit_table(step, known, weights, allowed, self._domain(virtual), self._rng)
+            if step.ordered:
+                drawn = self._parts[name].recoding.apply(step.column.name, drawn.astype(np.uint32))
+            known[step.column.name] = drawn
+            fitted.append(replace(step, table=made))
+        return fitted
+
+    def _domain(self, virtual: VirtualTable) -> Mapping[str, int]:
+        return self._parts[virtual.name].model.domain
+
+    def _units(self, name: str) -> NDArray[np.int64]:
+        place = self._tables[name].parents
+        while (name := self._schema.links[name].parent) != self._schema.root:
+            place = self._tables[name].parents[place]
+        return place
+
+    def _known(self, virtual: VirtualTable, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Return the merged codes of the columns that are not drawn."""
+        recoding = self._parts[virtual.name].recoding
+        return {
+            column.name: recoding.apply(column.name, self._known_codes(column, virtual, rows))
+            for column in virtual.columns
+            if column.role != "own"
+        }
+
+    def _known_codes(self, column: VirtualColumn, virtual: VirtualTable, rows: NDArray[np.int64]) -> NDArray[Any]:
+        place, current = rows, virtual.table
+        if column.role == "first":
+            place = rows - self._tables[current].numbers[rows]
+        elif column.role == "prev":
+            place = rows - 1
+        while current != column.table:
+            place = self._tables[current].parents[place]
+            current = self._schema.links[current].parent
+        if column.part == "#" and column.groups is not None:
+            return column.groups[np.minimum(self._tables[current].numbers[place], len(column.groups) - 1)]
+        codes = self._tables[current].codes[column.part][place]
+        return codes if column.groups is None else column.groups[codes]
+
+    def _room(
+        self, name: str, rank: NDArray[np.int64], before: NDArray[np.int64] | None, due: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the lowest and highest place in the order that each row may take.
+
+        With a strict order, every child still due needs a place of its own; missing values are used only if the values
+        of the axis do not suffice.
+        """
+        link = self._schema.links[name]
+        last = len(rank) - 1
+        low = np.zeros(len(due), np.int64) if before is None else rank[before] + (1 if link.strict else 0)
+        if not link.strict:
+            return low, np.full(len(due), last)
+        column = self._schema.tables[name].column(link.order[0])
+        ordinary = column.ordinary if isinstance(column, AxisColumn) else last + 1
+        most = np.where(low + due < ordinary, ordinary - 1, last)
+        return low, most - due
+
+    def _close_gap(
+        self,
+        name: str,
+        column: VirtualColumn,
+        gaps: NDArray[np.int64],
+        before: NDArray[np.int64] | None,
+        due: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return codes at these distances from the codes before, cut at the maximum."""
+        assert before is not None  # noqa: S101 - only further siblings have gaps
+        link, size = self._schema.links[name], self._schema.own_parts(name)[column.part]
+        declared = self._schema.tables[name].column(column.part)
+        assert isinstance(declared, AxisColumn)  # noqa: S101 - only these have gaps
+        edges, ordinary = gap_codes(size), declared.ordinary
+        missing = gaps == len(edges) - 1
+        gaps = np.minimum(gaps, len(edges) - 2)
+        length = edges[gaps] + (self._rng.random(len(gaps)) * (edges[gaps + 1] - edges[gaps])).astype(np.int64)
+        codes = np.minimum(before + np.maximum(length, int(link.strict)), ordinary - 1)
+        if link.strict:
+            low, high = self._room(name, np.arange(size), before, due)
+            return np.clip(codes, low, np.maximum(high, low))
+        codes = np.where(missing & (size > ordinary), ordinary, codes)
+        return np.where(before >= ordinary, before, codes)
+
+
+def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> list[Step]:
+    """Return the steps of a virtual table as its model has them."""
+    if virtual.kind == "root":
+        return []
+    own = {column.name: column for column in virtual.columns if column.role == "own"}
+    link, rank = schema.links[virtual.table], schema.order_rank(virtual.table)
+    members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
+    found, plan = [], ConditionalDraws(part.model, list(own)).steps
+    pairs = part.model.project_many([(one, name) for name, given, _ in plan for one in given])
+    for name, given, table in plan:
+        column, size = own[name], part.model.domain[name]
+        ordered = rank is not None and column.part == link.order[0] and not column.gap
+        tables = [table, *(np.maximum(pairs[one, name], 0.0).reshape(-1, size) for one in given)]
+        if ordered:
+            tables = [_spread(one, name, part, members) for one in tables]
+        targets = tuple(one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables[1:])
+        found.append(Step(column, given, np.ascontiguousarray(tables[0]), targets, ordered))
+    return found
+
+
+def _spread(table: NDArray[np.float64], column: str, part: Release, members: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Spread the weights of merged codes over the declared ones."""
+    if column not in members:
+        return table
+    found = members[column]
+    chances = np.zeros(found.size)
+    np.add.at(chances, found.codes, found.chances)
+    merged = part.recoding.maps[column] if column in part.recoding.columns else np.arange(found.size)
+    return np.asarray(table[:, merged] * chances)
+
+
+def _fit_table(
+    step: Step,
+    known: Mapping[str, NDArray[Any]],
+    weights: NDArray[np.float64],
+    allowed: NDArray[np.bool_] | None,
+    domain: Mapping[str, int],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the table of a step times the factors that meet its targets on these rows, and a code for each row."""
+    lines = row_groups(step.given, known, domain, len(weights))
+    chances = step.table[lines] if allowed is None else step.table[lines] * allowed
+    chances = chances / np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
+    codes = [np.asarray(known[one], np.int64) for one in step.given]
+    places = [np.eye(domain[one])[code].T * weights for one, code in zip(step.given, codes, strict=True)]
+    factors = [np.ones_like(target) for target in step.targets]
+    for _ in range(_ROUNDS):
+        for number, target in enumerate(step.targets):
+            have = places[number] @ chances
+            want = target * have.sum(axis=1, keepdims=True)
+            ratio = np.divide(want, have, out=np.ones_like(have), where=have > 1e-9)
+            ratio = np.clip(ratio * factors[number], 1 / _LARGEST_FACTOR, _LARGEST_FACTOR) / factors[number]
+            factors[number] *= ratio
+            chances *= ratio[codes[number]]
+            chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
+    sizes = [domain[one] for one in step.given]
+    table = step.table.reshape(*sizes, -1)
+    for axis, factor in enumerate(factors):
+        shape = [1] * len(sizes) + [factor.shape[1]]
+        shape[axis] = sizes[axis]
+        table = table * factor.reshape(shape)
+    ends = np.cumsum(chances, axis=1)
+    drawn = (ends < rng.random(len(lines))[:, None] * ends[:, -1:]).sum(axis=1)
+    return np.ascontiguousarray(table.reshape(step.table.shape)), np.minimum(drawn, chances.shape[1] - 1)
+
+
+def _draw_within(
+    groups: NDArray[np.int64],
+    table: NDArray[np.float64],
+    rank: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Draw a code for each row by the weights of its group, among codes whose rank lies between two ends."""
+    by_rank = np.argsort(rank)
+    ends = np.cumsum(table[:, by_rank], axis=1)
+    ends = np.concatenate([np.zeros((len(ends), 1)), ends / np.maximum(ends[:, -1:], 1e-300)], axis=1)
+    out = np.empty(len(groups), np.int64)
+    for start in range(0, len(groups), _ROWS_AT_A_TIME):
+        rows = slice(start, start + _ROWS_AT_A_TIME)
+        lines, a, b = ends[groups[rows]], low[rows], high[rows]
+        each = np.arange(len(lines))
+        below, above = lines[each, a], lines[each, b + 1]
+        point = below + rng.random(len(lines)) * (above - below)
+        place = (lines[:, 1:] <= point[:, None]).sum(axis=1)
+        even = a + (rng.random(len(lines)) * (b - a + 1)).astype(np.int64)
+        place = np.where(above - below > 1e-9, np.clip(place, a, b), even)
+        out[rows] = by_rank[place]
+    return out
