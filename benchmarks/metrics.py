@@ -158,12 +158,12 @@ def report() -> None:
 def epsilon_curves(mechanisms: list[str]) -> None:
     from understudy.metric import Rows
     from understudy.metric.registry import measure
-    from understudy.report.page import REPORTED
+    from understudy.report.page import FULL
 
     schema, table = adult()
     real = Rows.of(table, schema)
     fits = {"rows": 5_000, "cross_validated": False}
-    settings = REPORTED | {
+    settings = FULL | {
         "workload_error": {"most": 60},
         "pmse": fits,
         "pmse_ratio": fits | {"models": ["logistic"]},

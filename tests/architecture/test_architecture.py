@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -296,6 +297,20 @@ def test_a_release_is_opened_with_a_fraction_of_the_code(mechanism, tmp_path):
         assert loaded.isdisjoint(f"understudy.{name}" for name in private)
 
 
+def test_benchmarks_and_examples_import_what_exists():
+    """They take minutes to run, so most are not run here: a name that moved would be noticed late."""
+    found = 0
+    for path in [*sorted((ROOT / "benchmarks").glob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "understudy":
+                module = importlib.import_module(node.module or "")
+                for alias in node.names:
+                    found += 1
+                    known = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    assert known, f"{path.name}: {node.module}.{alias.name}"
+    assert found > 50
+
+
 # -- pages that cannot be wrong --
 
 
@@ -403,3 +418,16 @@ def test_the_glossary_has_at_most_forty_words_and_all_are_used():
     text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
     for word in words:
         assert len(re.findall(rf"\b{word}", text, re.IGNORECASE)) > 5, word
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=names)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)`", page.read_text(encoding="utf-8")):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
+
+
+def test_the_architecture_page_describes_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n## Packages\n")[1]
+    for folder in SOURCE.iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in page, folder.name

@@ -53,7 +53,8 @@ def odds_of(epsilon: float, delta: float) -> Odds:
     (0.731, 0.232)
     """
     factor = math.exp(min(epsilon, 700.0))
-    return Odds(factor, min(1.0, _after(factor, 1 / 2) + delta), min(1.0, _after(factor, 1 / 10) + delta), delta)
+    coin, tenth = (min(1.0, _posterior(factor, prior) + delta) for prior in (1 / 2, 1 / 10))
+    return Odds(factor, coin, tenth, delta)
 
 
 def default_delta(people: int) -> float:
@@ -85,8 +86,8 @@ def check_delta(delta: Any, people: int) -> float:
     return number
 
 
-def _after(factor: float, before: float) -> float:
-    odds = factor * before / (1 - before)
+def _posterior(factor: float, prior: float) -> float:
+    odds = factor * prior / (1 - prior)
     return odds / (1 + odds)
 
 

@@ -43,7 +43,7 @@ class Prediction:
         name: the recommended mechanism.
         reason: why it is recommended.
         assumed: what was assumed that the schema does not say.
-        met: whether the accuracy that was wished for is reached.
+        met: whether the requested accuracy is reached.
     """
 
     epsilon: float
@@ -94,10 +94,10 @@ class Planner:
             SettingError: as `understudy.plan`.
             OutputError: if the process died.
         """
-        wish = {"content": content, "people": people, "mechanisms": list(mechanisms), "epsilon": epsilon}
-        wish["accuracy"] = None if accuracy is None else asdict(accuracy)
+        question = {"content": content, "people": people, "mechanisms": list(mechanisms), "epsilon": epsilon}
+        question["accuracy"] = None if accuracy is None else asdict(accuracy)
         with self._lock:
-            line = self._ask(json.dumps(wish))
+            line = self._ask(json.dumps(question))
         found = read_json(line)
         if "refused" in found:
             raise SettingError(found["refused"])
@@ -130,12 +130,12 @@ class Planner:
             )
         return self._process
 
-    def _ask(self, wish: str) -> str:
+    def _ask(self, question: str) -> str:
         process = self._start()
         answer = ""
         if process.stdin is not None and process.stdout is not None:
             with suppress(OSError):
-                process.stdin.write(wish + "\n")
+                process.stdin.write(question + "\n")
                 process.stdin.flush()
                 answer = process.stdout.readline()
         if not answer:
@@ -147,20 +147,21 @@ class Planner:
 # -- In the child process --------------------------------------------------------------------------------------------
 
 
-def answer_wish(wish: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer one wish as plain data; an error that we can explain is an answer, too."""
+def answer_question(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer one question as plain data; an error that we can explain is an answer, too."""
     from understudy.planning import plan
     from understudy.planning.plan import LARGEST_EPSILON
     from understudy.schema import Schema
 
     try:
-        schema = Schema.from_dict(wish["content"], unit="row")
-        people, epsilon, met = wish["people"], wish["epsilon"], True
-        if wish["accuracy"] is not None:
-            needed = plan(schema, people=people, accuracy=Accuracy(**wish["accuracy"]), mechanisms=wish["mechanisms"])
+        schema = Schema.from_dict(question["content"], unit="row")
+        people, epsilon, met = question["people"], question["epsilon"], True
+        if question["accuracy"] is not None:
+            accuracy = Accuracy(**question["accuracy"])
+            needed = plan(schema, people=people, accuracy=accuracy, mechanisms=question["mechanisms"])
             found = [one for one, _ in needed.needed.values() if one is not None]
             epsilon, met = min(found, default=LARGEST_EPSILON), bool(found)
-        made = plan(schema, people=people, epsilons=[epsilon], mechanisms=wish["mechanisms"])
+        made = plan(schema, people=people, epsilons=[epsilon], mechanisms=question["mechanisms"])
     except UnderstudyError as error:
         return {"refused": str(error)}
     name, reason = made.recommended[epsilon]
@@ -170,13 +171,13 @@ def answer_wish(wish: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main(memory_bytes: int) -> None:
-    """Answer wishes until the studio ends."""
+    """Answer questions until the studio ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the studio ends this process
     limit_memory(memory_bytes)
-    import understudy.planning.plan  # noqa: F401 - loaded before the first wish
+    import understudy.planning.plan  # noqa: F401 - loaded before the first question
 
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(answer_wish(read_json(line))) + "\n")
+        sys.stdout.write(json.dumps(answer_question(read_json(line))) + "\n")
         sys.stdout.flush()
 
 
