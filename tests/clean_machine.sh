@@ -87,4 +87,6 @@ on open "cd understudy; python3 tests/follow_guide.py --under 'On the connected 
 cp -r "$folder/open/home/reader/understudy/"{wheelhouse,tests/follow_guide.py,docs/guide/air-gapped.md} "$folder/closed/home/reader/"
 chroot "$folder/closed" chown -R reader: /home/reader
 on closed "python3 follow_guide.py --under 'On the closed machine' air-gapped.md"
-echo "followed: the README and every guide"
+echo "=== Dockerfile"
+python3 tests/follow_dockerfile.py "$folder/open"
+echo "followed: the README, every guide and the Dockerfile"

@@ -76,7 +76,7 @@ def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Seque
         ordered: whether they have an order.
         edges: where the bars of a histogram begin and the last one ends; by default the bars have labels of their own.
     """
-    if ordered and len(bars) > 12:
+    if ordered and (len(bars) > 12 or edges is not None):
         return _histogram(title, bars, edges)
     return _bars(title, bars)
 
@@ -128,27 +128,42 @@ def _bars(title: str, bars: Sequence[Bar]) -> Markup:
 
 
 def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
-    """Choose the edges that get a label: both ends, and between them the roundest ones at about even distances.
+    """Choose the edges that get a label: both ends, and between them round ones at even distances.
 
     >>> edges = "0 2 5 10 22 47 100 220 470 1000 2200 4700 10000 22000 50000".split()
     >>> [edges[place] for place in choose_ticks(edges)]
     ['0', '10', '100', '1000', '50000']
+    >>> choose_ticks([f"{hour:02}:00" for hour in range(25)]), choose_ticks([str(day) for day in range(61)], 4)
+    ([0, 6, 12, 18, 24], [0, 20, 40, 60])
     """
     last = len(edges) - 1
-    room = max(1, round(last / (most - 1) / 3))
-    chosen = [0]
-    for number in range(1, most - 1):
-        middle = round(number * last / (most - 1))
-        near = range(max(chosen[-1] + 1, middle - room), min(last, middle + room + 1))
-        if near:
-            chosen.append(min(near, key=lambda place: (_roughness(edges[place]), abs(place - middle))))
-    return [*chosen, last]
+    best, chosen = math.inf, list[int]()
+    for step in range(max(1, -(-last // most)), last // 2 + 1) if most > 2 else ():
+        for start in range(max(1, round(0.7 * step)), round(1.4 * step) + 1):
+            places = list(range(start, last, step))[: most - 2]
+            rough = sum(_roughness(edges[place]) for place in places) / len(places)
+            badness = rough + most - len(places) + 0.6 * (start != step)
+            if badness < best and 0.6 * step <= last - places[-1] <= 1.7 * step:
+                best, chosen = badness, places
+    return [0, *chosen, last]
 
 
-def _roughness(words: str) -> tuple[int, bool]:
-    """Return the number of non-zero figures, and whether the label is no power of ten; the less, the rounder."""
+def _roughness(words: str) -> float:
+    """Return the number of non-zero figures, less for a last 5, and one more if the label is no power of ten."""
+    if words in ("06:00", "12:00", "18:00"):
+        return 1.0
     figures = [letter for letter in words if letter not in "0.,:-"]
-    return len(figures), figures not in ([], ["1"])
+    return len(figures) - 0.5 * (figures[1:2] == ["5"]) + (figures not in ([], ["1"]))
+
+
+def _round_label(words: str) -> str:
+    """Leave out decimals that nobody sees on an axis.
+
+    >>> _round_label("1400.03"), _round_label("1.03"), _round_label("2023-01-31")
+    ('1400', '1.03', '2023-01-31')
+    """
+    whole, point, decimals = words.partition(".")
+    return whole if point and len(whole.lstrip("-")) > 2 and decimals.isdigit() else words
 
 
 def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> Markup:
@@ -176,7 +191,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
             points += [f"{_n(left + place * step)},{y}", f"{_n(left + (place + 1) * step)},{y}"]
         marks.append(Markup('<polyline class="real" points="{}"/>').format(" ".join(points)))
     marks.append(_line(left, base, WIDTH - left, base, "axis"))
-    labels = [bar.label for bar in bars] if edges is None else list(edges)
+    labels = [bar.label for bar in bars] if edges is None else [_round_label(edge) for edge in edges]
     wide = (WIDTH - 2 * left) / (len(labels) - (edges is not None))
     longest = max(_label_width(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
     for place in choose_ticks(labels, max(2, min(5, int(WIDTH / (longest + 16))))):

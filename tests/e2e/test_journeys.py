@@ -51,6 +51,8 @@ def test_hospital(tmp_path, journey):
     said = journey("hospital").main(tmp_path)
     assert "Column 'patient' looks like a key and repeats" in said["draft"]
     assert said["review"].count("Column 2 of 9: patient") == 2, "going back shows the column again"
+    assert "Column 4 of 9: admitted (dates)" in said["review"]
+    assert "written as      %d.%m.%Y" in said["review"]
     assert "Every column is reviewed. Dropped: case." in said["review"]
     assert "of every 1,000 people, the whole rows of 10 might leak" in said["delta"]
     assert "Nothing was spent" in said["delta"]

@@ -17,7 +17,8 @@ from understudy.errors import OutputError, SettingError
 @pytest.fixture(scope="module")
 def people():
     ages = [20 + 7 * n % 50 for n in range(300)]
-    return pd.DataFrame({"age": ages, "sex": ["F", "M", "<b>"] * 100, "city": ["Bonn", "Ulm"] * 150})
+    seen = pd.date_range("2023-01-01", periods=300).date
+    return pd.DataFrame({"age": ages, "sex": ["F", "M", "<b>"] * 100, "city": ["Bonn", "Ulm"] * 150, "seen": seen})
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def release(people):
 
 def test_a_draft_is_accepted_by_a_person(people):
     draft = us.draft(people)
-    assert [field["name"] for field in draft.content["fields"]] == ["age", "sex", "city"]
+    assert [field["name"] for field in draft.content["fields"]] == ["age", "sex", "city", "seen"]
     with pytest.raises(SettingError, match="who is protected"):
         draft.accept()
     schema = draft.accept("row")
@@ -58,6 +59,7 @@ def test_columns_are_drawn(release, tmp_path):
     chart.save(tmp_path / "age.svg")
     assert (tmp_path / "age.svg").read_text().strip() == chart.svg
     assert "&lt;b&gt;" in release.plot("sex").svg
+    assert "highest:" in release.plot("seen").svg, "months have no room for their names"
     with pytest.raises(SettingError, match="no column 'agge'"):
         release.plot("agge")
 
@@ -67,7 +69,8 @@ def test_reports_and_bundles_are_made_from_python(release, tmp_path):
     assert release.title in path.read_text()
     with pytest.raises(OutputError, match="already exists"):
         us.write_report(release, path)
-    made = us.make_bundle(release, tmp_path / "bundle", rows=10, seed=1)
+    release.save(tmp_path / "a.release")
+    made = us.make_bundle(str(tmp_path / "a.release"), str(tmp_path / "bundle"), rows=10, seed=1)
     readme = (tmp_path / "bundle" / "README.md").read_text()
     assert made.rows == 10
     assert "sex=F" not in readme  # the table's own columns, the first two

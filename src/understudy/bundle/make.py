@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from understudy.arguments import as_path
 from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
 from understudy.bundle.rows import (
     PROCESS_ROWS,
@@ -62,8 +64,8 @@ class Bundle:
 
 
 def make_bundle(
-    release: Release,
-    folder: Path,
+    release: Release | str | PathLike[str],
+    folder: str | PathLike[str],
     *,
     rows: int | None = None,
     seed: int | None = None,
@@ -77,7 +79,7 @@ def make_bundle(
     **Privacy.** Post-processing of the release: costs nothing.
 
     Args:
-        release: the release.
+        release: the release, or the path of its file.
         folder: a folder that does not exist yet, or is empty.
         rows: how many rows; by default as `Release.sample`.
         seed: for the rows; drawn at random by default. The README states it.
@@ -92,6 +94,8 @@ def make_bundle(
         InputError: if something has to be installed first.
     """
     wanted = _Options(_check_formats(formats, replicates), rows, choose_seed(seed), mark, replicates, progress)
+    release = release if isinstance(release, Release) else Release.load(release)
+    folder = as_path("folder", folder)
     check_folder(folder)
     draft = draft_path(folder)
     try:

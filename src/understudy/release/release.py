@@ -151,10 +151,13 @@ class Release:
         counts = np.bincount(self.schema.encode(rows).codes[column], minlength=drawn.size)
         labelled = zip(drawn.code_labels(), counts / max(counts.sum(), 1), strict=True)
         bars = [Bar(label, float(share)) for label, share in labelled]
-        axis = isinstance(drawn, AxisColumn) and drawn.ordinary > 12
-        shown = bars[: drawn.ordinary] if axis else sorted(bars, key=lambda bar: -bar.share)[:_DRAWN_BARS]
-        edges = drawn.axis_edges() if isinstance(drawn, AxisColumn) and axis else None
-        return Chart.standalone(distribution(f"Distribution of {column}", shown, ordered=axis, edges=edges))
+        title = f"Distribution of {column}"
+        if isinstance(drawn, AxisColumn) and drawn.needs_histogram:
+            edges = drawn.axis_edges()
+            return Chart.standalone(distribution(title, bars[: drawn.ordinary], ordered=True, edges=edges))
+        if not isinstance(drawn, AxisColumn) and drawn.kind != "ordinal":
+            bars.sort(key=lambda bar: -bar.share)
+        return Chart.standalone(distribution(title, bars[:_DRAWN_BARS], ordered=False))
 
     def __repr__(self) -> str:
         columns = len(self.schema.domain)

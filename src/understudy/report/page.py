@@ -204,7 +204,8 @@ def _describe_column(
     ]
     in_order = is_ordered(column)
     ordinary, special = bars[: column.ordinary], bars[column.ordinary :]
-    shown = ordinary if in_order and len(ordinary) > 12 else _select_largest(bars)
+    many = column.needs_histogram if isinstance(column, AxisColumn) else len(ordinary) > 12
+    shown = ordinary if in_order and many else _select_largest(bars)
     return {
         "name": column.name,
         "title": column.title,

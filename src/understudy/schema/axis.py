@@ -481,6 +481,11 @@ class AxisColumn(Coded):
             labels.append(low if last <= lower else f"{low} to {high}")
         return labels
 
+    @property
+    def needs_histogram(self) -> bool:
+        """Whether a chart has too little room for the names of all bins; those of intervals of time are long."""
+        return self.ordinary > (12 if self.kind in ("integer", "number") else 4)
+
     def axis_edges(self) -> list[str]:
         """Return labels of where the bins begin, and of the largest value."""
         axis, top = self.axis, int(np.argmax(self.axis.upper))

@@ -112,3 +112,20 @@ def test_sampled_csv_means_the_same_as_sampled_frames(tmp_path: Path) -> None:
     CliRunner().invoke(app, ["sample", str(tmp_path / "r.release"), "-o", str(tmp_path / "rows.csv")])
     frame = us.evaluate(real, tmp_path / "rows.csv", schema, metrics=["k_marginal"])
     assert frame["value"].iloc[0] > 980
+
+
+def test_compiling_is_reported(real: Any, people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer's first report compiles loops for seconds."""
+    from contextlib import contextmanager
+
+    from understudy.metric import registry
+
+    @contextmanager
+    def compile_now(progress: Any) -> Any:
+        progress(us.Step("compile", None, "compiling, once on this machine"))
+        yield
+
+    monkeypatch.setattr(registry, "report_compiling", compile_now)
+    steps: list[us.Step] = []
+    us.evaluate(real, table_of(300, 2), people, metrics=["workload_error"], progress=steps.append)
+    assert [step.stage for step in steps] == ["compile", "evaluate"]
