@@ -555,11 +555,8 @@ def show(given: argparse.Namespace) -> None:
             print(f"- {', '.join(words)}: {_coverage(part)}, {len(by_run)} runs, standard error {spread:.1f}")
     null = record[null & record.p.notna()].copy()
     null.loc[(null.mechanism == "mst") & (null.kind == "shuffled"), "mechanism"] = "mst, keep"
-    print("\n| test | mechanism | epsilon | measured | runs | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|")
-    for key, part in null.groupby(["statistic", "mechanism", "epsilon", "measured"]):
-        runs = len(part[["table", "run"]].drop_duplicates())
-        cells = (*key[:2], f"{key[2]:g}", "yes" if key[3] else "no", runs, len(part))
-        print("| " + " | ".join(map(str, cells)) + f" | {100 * (part.p < 0.05).mean():.1f} % |")
+    _print_tests(null, ["mechanism", "epsilon", "measured"])
+    _print_tests(null, ["statistic", "mechanism", "epsilon", "measured"])
     refused = record[record.term.astype(str).str.startswith("refused")]
     asked = len(record.drop_duplicates([*FIELDS[:6], "asked"]))
     print(f"\nRefused: {len(refused)} of {asked} asked.")
@@ -585,6 +582,18 @@ def _print_by(known: pd.DataFrame, names: list[str]) -> None:
             if measured:
                 cells.append(f"{some.wider.median():.2f}" if some.wider.notna().any() else "")
         print(f"| {' | '.join(cells)} |")
+
+
+def _print_tests(null: pd.DataFrame, names: list[str]) -> None:
+    """Print how many nulls were rejected by some properties of the runs, with the standard error over runs."""
+    print(f"\n| {' | '.join(names)} | runs | tests | rejected at 5 % | standard error |")
+    print("|---" * (len(names) + 4) + "|")
+    for key, part in null.groupby(names):
+        runs = (part.p < 0.05).groupby([part.table, part.run]).agg(["sum", "size"])
+        share = float(runs["sum"].sum() / runs["size"].sum())
+        spread = math.sqrt(((runs["sum"] - share * runs["size"]) ** 2).sum()) / len(part)
+        cells = [*map(str, key[:-2]), f"{key[-2]:g}", "yes" if key[-1] else "no", str(len(runs)), f"{len(part):,}"]
+        print(f"| {' | '.join(cells)} | {100 * share:.1f} % | {100 * spread:.1f} |")
 
 
 def main() -> None:

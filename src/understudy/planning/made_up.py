@@ -23,6 +23,7 @@ from understudy.discovery.discover import complete_column
 from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.schema import PrivacyUnit, Schema
+from understudy.schema.linked import LinkedSchema
 from understudy.schema.open import Open, trial_facts
 from understudy.tabulate import Counts, SparseCounts, marginals
 
@@ -298,6 +299,48 @@ def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) ->
     rng = np.random.default_rng(seed)
     table = schema.decode(made_up_codes(rng, schema.domain, number, even=True), rng)
     return _with_units(table, schema, number)
+
+
+def rehearsal_tables(schema: LinkedSchema, rows: int | None = None, *, seed: int = 0) -> dict[str, Any]:
+    """Make arrow tables that fit a schema of linked tables; the same schema, number and seed give the same rows.
+
+    Parents have no child, one, two, ... up to the cap, in turn; siblings are in no order.
+
+    **Privacy.** The rows depend on declared facts and a seed only.
+
+    Args:
+        schema: what is public about the tables.
+        rows: how many rows of the root; by default the declared number, else 1000.
+        seed: for everything that is drawn.
+
+    Raises:
+        SettingError: if the number of rows is below 1.
+    """
+    import pyarrow as pa
+
+    made: dict[str, Any] = {}
+    owners: dict[str, NDArray[np.int64]] = {}
+    for number, (name, one) in enumerate(schema.tables.items()):
+        link = schema.links.get(name)
+        if link is None:
+            table = rehearsal_rows(one, rows or schema.rows or REHEARSAL_ROWS, seed=seed)
+            parents = owners[name] = np.arange(table.num_rows)
+        else:
+            above = len(owners[link.parent])
+            sizes = np.arange(above) % (min(link.max_children, max(1, MOST_ROWS // max(above, 1))) + 1)
+            parents = np.repeat(np.arange(above), sizes)
+            owners[name] = owners[link.parent][parents]
+            table = rehearsal_rows(one, max(len(parents), 1), seed=seed + number).slice(0, len(parents))
+        keys = {} if schema.keys[name] is None else {str(schema.keys[name]): np.arange(table.num_rows)}
+        if link is not None:
+            keys |= {link.parent_column: parents} | (
+                {} if link.unit_column is None else {link.unit_column: owners[name]}
+            )
+        for column, places in keys.items():
+            texts = pa.array([f"{column}-{place}" for place in places.tolist()], pa.string())
+            table = table.set_column(table.schema.get_field_index(column), column, texts)
+        made[name] = table
+    return made
 
 
 def _with_units(table: Any, schema: Schema, rows: int) -> Any:

@@ -87,7 +87,7 @@ class Line:
         epsilon: the budget.
         mechanism: its name.
         expected: the errors.
-        memory_bytes: about how much memory a run needs; None where the mechanism refuses the columns.
+        memory_bytes: the most memory that a run may need; None where the mechanism refuses the columns.
         seconds: about how long it takes on one core of this machine.
     """
 

@@ -80,6 +80,7 @@ MANY = 25
 """Columns above which the footprint of a mechanism with tables of three columns is worked out for a part of them."""
 
 _CELL_BYTES = 12  # a cell of a table while it is read and coded: the text or number, and its code
+_PROGRAM_BYTES = 200 << 20  # the code and libraries that a run loads
 _CURVE_TABLES = 25
 
 
@@ -173,7 +174,8 @@ class Prediction:
 
     Attributes:
         expected: the errors.
-        memory_bytes: about how much memory a run needs, rows included; None where the mechanism refuses the columns.
+        memory_bytes: the most memory that a run may need, rows and program included; None where the mechanism refuses
+            the columns.
         seconds: about how long it takes on one core of this machine.
         column_cells: true counts and absolute errors of single codes.
         pair_cells: the same of cells of covered pairs.
@@ -261,8 +263,8 @@ def _typical(errors: Sequence[float]) -> float:
 
 
 def _range(errors: Sequence[float]) -> tuple[float, float]:
-    """The geometric mean and `SPREAD` standard deviations to both sides; of a single table, its error twice."""
-    spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1)) if len(errors) > 1 else 0.0
+    """The geometric mean and `SPREAD` standard deviations to both sides; of one or two tables, the mean twice."""
+    spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1)) if len(errors) > 2 else 0.0
     return _typical(errors) * math.exp(-spread), _typical(errors) * math.exp(spread)
 
 
@@ -571,7 +573,8 @@ def _memory(mechanism: str, table: PlannedTable, trial: _Trial) -> int | None:
     }
     more = comb(len(sizes), trial.order) / comb(len(left), trial.order) if trial.order > 2 else 1.0
     needed = _footprint(mechanism, tuple(left.items()))
-    return None if needed is None else int(more * needed) + _CELL_BYTES * table.rows * len(table.schema.domain)
+    rows = _CELL_BYTES * table.rows * len(table.schema.domain)
+    return None if needed is None else max(int(more * needed) + rows, _PROGRAM_BYTES)
 
 
 @lru_cache(maxsize=64)

@@ -132,10 +132,13 @@ class RunFile:
         """Return the table: a resolved path or an address, or the rows of a rehearsal."""
         if not self.rehearsal:
             return self.resolve_path(self.content["data"])
-        from understudy.planning.made_up import rehearsal_rows
-        from understudy.schema import Schema
+        from understudy.planning.made_up import rehearsal_rows, rehearsal_tables
+        from understudy.schema.linked import LinkedSchema, load_any
 
-        return rehearsal_rows(Schema.load(self.schema), self.content.get("rows"), seed=self.outputs["seed"] or 0)
+        schema, rows, seed = load_any(self.schema), self.content.get("rows"), self.outputs["seed"] or 0
+        if isinstance(schema, LinkedSchema):
+            return rehearsal_tables(schema, rows, seed=seed)
+        return rehearsal_rows(schema, rows, seed=seed)
 
     def spec(self) -> RunSpec:
         """Return the specification of the run.

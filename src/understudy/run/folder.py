@@ -206,10 +206,10 @@ class _Folder:
             raise OutputError(
                 f"{self.path} is not empty and holds no run of this file; choose a new folder. Nothing was spent"
             )
-        if self.linked and (self.file.rehearsal or "custodian" in self.reports):
+        if self.linked and "custodian" in self.reports:
             raise SettingError(
-                "linked tables have no rehearsal and no report for the custodian yet; leave it out, and compare rows "
-                "with `understudy evaluate`. Nothing was spent"
+                "linked tables have no report for the custodian yet; leave it out, and compare rows with `understudy "
+                "evaluate`. Nothing was spent"
             )
         if "custodian" in self.reports and self.file.content.get("query") is not None:
             raise SettingError(
@@ -257,12 +257,12 @@ class _Folder:
         from understudy.sink.linked import write_tables
 
         for kind, path in zip(self.file.outputs["rows"], self.rows, strict=True):
-            if not path.exists():
+            if self.file.rehearsal or not path.exists():
                 progress(Step("sample", None, path.name))
                 rows = release.sample(seed=self.file.outputs["seed"], as_written=kind == "csv")
-                write_tables(rows, release.schema, path, kind=kind)
+                write_tables(rows, release.schema, path, kind=kind, force=self.file.rehearsal)
         for path in self.reports.values():
-            if not path.exists():
+            if self.file.rehearsal or not path.exists():
                 write_text(linked_report(release), path)
 
     def _page(self, kind: str, release: Release, progress: Progress) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.arguments import as_path
@@ -429,6 +430,23 @@ def load_any(path: Any) -> Schema | LinkedSchema:
     file = as_path("schema", path)
     content = parse_content(read_schema_text(file), file)
     return LinkedSchema.load(file) if is_package(content) else Schema.load(file)
+
+
+def order_values(schema: Schema, name: str, cells: Any, *, down: bool) -> list[NDArray[Any]]:
+    """Return what cells are sorted by, most important first: exact values where there is an axis, else codes.
+
+    Values that the axis does not have come last.
+    """
+    column = schema.column(name)
+    assert isinstance(column, Coded)  # noqa: S101 - checked with the schema
+    codes = np.asarray(column.encode(cells, schema.dialect)[name], np.int64)
+    if not isinstance(column, AxisColumn):
+        sortable = len(getattr(column, "values", ())) if column.kind == "ordinal" else column.size
+        return [np.where((codes < sortable) & down, -codes, codes)]
+    cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+    units, ordinary = np.asarray(column.units(cells, schema.dialect)[0]), codes < column.ordinary
+    inner = np.where(ordinary, np.clip(units, *column.bounds), 0)
+    return [np.where(ordinary, -1, codes), -inner if down else inner]
 
 
 def gap_codes(size: int) -> NDArray[np.int64]:

@@ -27,9 +27,17 @@ from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
-from understudy.schema.column import Coded, smallest_dtype
+from understudy.schema.column import smallest_dtype
 from understudy.schema.frames import check_names, column_labels, columns_by_meaning, is_as_written
-from understudy.schema.linked import UNITS_PER_ROW, Link, LinkedSchema, VirtualColumn, VirtualTable, gap_codes
+from understudy.schema.linked import (
+    UNITS_PER_ROW,
+    Link,
+    LinkedSchema,
+    VirtualColumn,
+    VirtualTable,
+    gap_codes,
+    order_values,
+)
 from understudy.source.place import CSV, PARQUET, add_table, source_kind
 from understudy.source.protocol import Source, SourceBase
 from understudy.source.read import collect_table
@@ -265,22 +273,6 @@ class LinkedRows:
         return codes.astype(smallest_dtype(size))
 
 
-def order_values(schema: Schema, name: str, cells: Any, *, down: bool) -> list[Array]:
-    """Return what cells are sorted by, most important first: exact values where there is an axis, else codes.
-
-    Values that the axis does not have come last.
-    """
-    column = schema.column(name)
-    assert isinstance(column, Coded)  # noqa: S101 - checked with the schema
-    codes = np.asarray(column.encode(cells, schema.dialect)[name], np.int64)
-    if not isinstance(column, AxisColumn):
-        return [np.where((codes < _ordinary_codes(column)) & down, -codes, codes)]
-    cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
-    units, ordinary = np.asarray(column.units(cells, schema.dialect)[0]), codes < column.ordinary
-    inner = np.where(ordinary, np.clip(units, *column.bounds), 0)
-    return [np.where(ordinary, -1, codes), -inner if down else inner]
-
-
 def code_gaps(codes: Array, before: Array, ordinary: int, size: int) -> NDArray[np.int64]:
     """Return the code of the distance of each code from the one before; the last code where one of them is missing."""
     edges = gap_codes(size)
@@ -479,10 +471,6 @@ def read_tables(tables: Mapping[str, Any], schema: LinkedSchema) -> dict[str, An
 
 
 # -- Small pieces on arrays ----------------------------------------------------------------------------------------
-
-
-def _ordinary_codes(column: Coded) -> int:
-    return len(getattr(column, "values", ())) if column.kind == "ordinal" else column.size
 
 
 def _find(texts: Any, names: Any) -> NDArray[np.int64]:

@@ -23,9 +23,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.schema.axis import AxisColumn
-from understudy.schema.linked import UNITS_PER_ROW, LinkedSchema, VirtualColumn, VirtualTable, gap_codes
+from understudy.schema.linked import UNITS_PER_ROW, LinkedSchema, VirtualColumn, VirtualTable, gap_codes, order_values
 from understudy.source.engine import CodedTable, Countable, Texts, column_expressions, sort_expression, unit_expression
-from understudy.source.linked import order_values
 from understudy.source.unit import new_key
 
 _SIGN = 1 << 63

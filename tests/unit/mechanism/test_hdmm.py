@@ -101,8 +101,8 @@ def spied(*, pure=False, max_rows=1, rows_public=None):
 
 @pytest.mark.parametrize("given", [{}, {"pure": True}, {"max_rows": 3, "rows_public": 500}])
 def test_the_sensitivity_of_a_count_for_queries_is_caught(given, monkeypatch):
-    monkeypatch.setattr(Neighbours, "query_l1", lambda near, column_sum: near.marginal_l1)
-    monkeypatch.setattr(Neighbours, "query_l2_squared", lambda near, squared, negative: near.marginal_l2_squared)
+    monkeypatch.setattr(Neighbours, "query_l1", lambda near, *_, **__: near.marginal_l1)
+    monkeypatch.setattr(Neighbours, "query_l2_squared", lambda near, *_, **__: near.marginal_l2_squared)
     with pytest.raises(AssertionError):
         spied(**given)
 

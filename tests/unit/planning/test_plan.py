@@ -195,16 +195,16 @@ class TestPrediction:
                 expect(mechanism, delta=0.0)
             return
         small, large = (expect(mechanism, rows=50_000, epsilon=epsilon, delta=delta).expected for epsilon in (0.5, 2.0))
-        # More budget buys larger tables, which say less of single codes; the network of gem errs more than its noise.
-        if mechanism not in ("privbayes", "privmrf", "gem", "adaptive"):
+        networks = ("gem", "dp-wgan")  # which err more than their noise
+        if mechanism not in ("privbayes", "privmrf", "adaptive", "rap", *networks):  # more budget buys larger tables
             assert small.one_way > 2 * large.one_way > 0
             assert small.group > 2.5 * large.group
-        if mechanism == "adaptive":
+        if mechanism in ("adaptive", "rap"):  # the relaxed rows of rap err, too
             assert small.one_way > large.one_way > 0
             assert small.group > 2 * large.group
-        assert (large.two_way is None) == (large.pairs == 0) == (mechanism == "independent")
+        assert (large.two_way is None) == (large.pairs == 0) == (mechanism in ("independent", "dp-wgan"))
         assert large.pairs <= 10
-        assert 0 < large.misplaced < 1.01 * small.misplaced < 1
+        assert 0 < large.misplaced < (1.1 if mechanism in networks else 1.01) * small.misplaced < 1
 
     def test_of_numbers_comes_true_for_a_table_of_that_kind(self):
         """The metric of `evaluate` on rows that the plan does not use: within a factor of two, with few runs."""
@@ -333,7 +333,7 @@ class Stranger(Mechanism):
         return self.conclude(table, [*ones, *pair], progress=progress)
 
     def footprint(self, domain):
-        return Footprint(memory_bytes=1 << 20, disk_bytes=1 << 20)
+        return Footprint(memory_bytes=1 << 30, disk_bytes=1 << 20)
 
 
 class TestAStrangersMechanism:
@@ -347,7 +347,8 @@ class TestAStrangersMechanism:
         assert line.expected.pairs == 1
         assert line.expected.two_way > 0
         assert line.expected.group > alone.expected.group
-        assert line.memory_bytes == (1 << 20) + 12 * 20_000 * 5
+        assert line.memory_bytes == (1 << 30) + 12 * 20_000 * 5
+        assert alone.memory_bytes == 200 << 20  # the program alone
 
     def test_that_cannot_be_pure_is_refused_without_a_delta(self):
         with pytest.raises(SettingError, match="stranger needs Gaussian noise"):

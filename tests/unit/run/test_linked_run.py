@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.cli import app
 from understudy.errors import InputError, RunInterrupted, SchemaError, SettingError
+from understudy.evaluation.linked import check_integrity
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
 from understudy.mechanism.linked import divide_budget
 from understudy.planning.linked import plan_linked
+from understudy.planning.made_up import rehearsal_tables
 from understudy.release.linked import LinkedRelease
 from understudy.sink.linked import write_tables
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -265,5 +267,27 @@ def test_a_run_file_makes_release_rows_and_report_once(clinic: Path, tmp_path: P
     (tmp_path / "out" / "report.html").unlink()
     assert run(tmp_path / "run.yaml", tmp_path / "out").status == "completed"
     assert Ledger().total("clinic").runs == 1
-    with pytest.raises(SettingError, match="no rehearsal"):
-        run(tmp_path / "run.yaml", tmp_path / "other", rehearse=True)
+    (tmp_path / "other.yaml").write_text("\n".join([*lines, "outputs: {report: [custodian]}"]))
+    with pytest.raises(SettingError, match="no report for the custodian"):
+        run(tmp_path / "other.yaml", tmp_path / "other")
+
+
+def test_a_rehearsal_uses_made_up_tables_and_costs_nothing(tmp_path: Path) -> None:
+    clinic_schema().save(tmp_path / "clinic.yaml")
+    from understudy.run import rehearse
+
+    made = rehearse(tmp_path / "clinic.yaml", tmp_path / "out", delta=1e-6, mechanism="independent", rows=40)
+    assert made.summary["rehearsal"]
+    assert (tmp_path / "out" / "rehearsal-rows-csv" / "visits.csv").exists()
+    assert "ehearsal" in (tmp_path / "out" / "rehearsal-report.html").read_text()
+    assert not Ledger().reservations()
+    tables = rehearsal_tables(clinic_schema(), 40, seed=1)
+    assert {name: share for name, share in check_integrity(tables, clinic_schema()).items() if "order" not in name} == {
+        "unique keys(patients)": 1.0,
+        "unique keys(visits)": 1.0,
+        "references(visits)": 1.0,
+        "caps(visits)": 1.0,
+        "references(diagnoses)": 1.0,
+        "caps(diagnoses)": 1.0,
+    }
+    assert tables["visits"].num_rows == 60  # none, one, two, three, and so on

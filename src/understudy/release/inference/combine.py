@@ -104,7 +104,7 @@ def combine(
 
 
 def _apply_rule(rule: Rule, m: int, b: float, u: float) -> tuple[float, float]:
-    """The variance of the combined estimate and its degrees of freedom."""
+    """Return the variance of the combined estimate and its degrees of freedom."""
     if rule == "reiter":
         return u + b / m, (m - 1) * (1 + m * u / b) ** 2 if b > 0 else math.inf
     between = (1 + 1 / m) * b

@@ -125,7 +125,7 @@ class CorrectedTables:
         self._shares: dict[Clique, Array] = {}
 
     def _is_before(self, measurement: Measurement) -> bool:
-        """Whether a measurement is over declared codes that were merged afterwards."""
+        """Return whether a measurement is over declared codes that were merged afterwards."""
         cells = len(measurement.values)
         return cells == self.declared.cells(measurement.clique) != self.model.domain.cells(measurement.clique)
 
@@ -136,14 +136,14 @@ class CorrectedTables:
         return list(dict.fromkeys(map(frozenset, [*(m.clique for m in self._measured), *before])))
 
     def is_measured(self, clique: Iterable[str]) -> bool:
-        """Whether these columns were measured together."""
+        """Return whether these columns were measured together."""
         wanted = set(clique)
         return not wanted or any(wanted <= measured for measured in self.cliques)
 
     # -- the model's tables, over merged and over declared codes ---------------------------------------------------
 
     def shares(self, clique: Clique) -> Array:
-        """The model's shares of the merged cells."""
+        """Return the model's shares of the merged cells."""
         cells = self.model.domain.cells(clique)
         if clique in self._shares:
             return self._shares[clique]
@@ -157,7 +157,7 @@ class CorrectedTables:
         return shares
 
     def spread(self, clique: Clique, table: Array, given: str | None = None) -> Array:
-        """A table of merged codes as one of declared codes, by the chances of each code within its merged code.
+        """Return a table of merged codes as one of declared codes, by the chances of each code within its merged code.
 
         The codes of the column `given` all keep the share of their merged code.
         """
@@ -209,13 +209,13 @@ class CorrectedTables:
         return _Margin(mean, 1 / precision, values, float(own_precision**-0.5), certain / precision)
 
     def _measured_parts(self, clique: Clique) -> list[Clique]:
-        """The largest parts of a clique that were measured together, in the order of its columns."""
+        """Return the largest parts of a clique that were measured together, in the order of its columns."""
         parts = {frozenset(clique) & measured for measured in self.cliques} - {frozenset()}
         largest = [part for part in parts if not any(part < other for other in parts)]
         return sorted((tuple(c for c in clique if c in part) for part in largest), key=lambda p: (-len(p), p))
 
     def _difference(self, clique: Clique) -> Array:
-        """What has to be added to the model's shares of a measured clique so that its margins are unbiased."""
+        """Return what has to be added to the model's shares of a measured clique so that its margins are unbiased."""
         shape = self.model.domain.shape(clique)
         difference, model = np.zeros(shape), self.shares(clique)
         for size in range(1, len(clique) + 1):
@@ -227,7 +227,7 @@ class CorrectedTables:
         return difference
 
     def table(self, clique: Clique) -> Array:
-        """The corrected shares of the declared cells of a clique."""
+        """Return the corrected shares of the declared cells of a clique."""
         base = self.shares(clique)
         measured = self._measured_parts(clique)
         change = self._difference(clique) if clique in measured else self._calibrate(clique, measured)
@@ -242,7 +242,7 @@ class CorrectedTables:
         return table
 
     def _conditional_shares(self, clique: Clique, axis: int, base: Array) -> Array:
-        """The model's shares of the other columns, given the merged code of one column, over declared codes."""
+        """Return the model's shares of the other columns, given the merged code of one column, over declared codes."""
         others = tuple(i for i in range(len(clique)) if i != axis)
         margin = base.sum(axis=others, keepdims=True)
         alone = np.expand_dims(base.sum(axis=axis), axis)
@@ -250,7 +250,7 @@ class CorrectedTables:
         return self.spread(clique, given, clique[axis])
 
     def weights(self, clique: Clique) -> Array:
-        """The model's shares, mixed with independent ones: noise decides which cells a model gives no rows."""
+        """Return the model's shares, mixed with independent ones: noise decides which cells a model gives no rows."""
         base = self.shares(clique)
         even = np.ones(())
         for axis in range(base.ndim):
@@ -259,7 +259,7 @@ class CorrectedTables:
         return (1 - _UNLIKELY) * base + _UNLIKELY * even
 
     def _calibrate(self, clique: Clique, parts: Sequence[Clique]) -> Array:
-        """The smallest change, in chi-square distance, after which every measured part has its unbiased margin.
+        """Return the smallest change, in chi-square distance, after which every measured part has its unbiased margin.
 
         Margins are taken of the clique's own table: the tables of a model made of rows need not agree with each other.
         """
@@ -411,7 +411,7 @@ class _Decomposed:
 
     @classmethod
     def join(cls, pieces: Sequence[_Decomposed]) -> _Decomposed:
-        """The decomposition of all functions, from those of some at a time."""
+        """Return the decomposition of all functions, from those of some at a time."""
         if len(pieces) == 1:
             return pieces[0]
 
@@ -433,7 +433,7 @@ class _Decomposed:
 
 
 def _along(values: Array, axis: int, axes: int) -> Array:
-    """A vector along one axis of a table."""
+    """Return a vector along one axis of a table."""
     return values.reshape([-1 if i == axis else 1 for i in range(axes)])
 
 

@@ -148,7 +148,7 @@ class Variables:
         return self._group(column, None, texts, missing)
 
     def _is_clear(self, name: str, code: int) -> bool:
-        """Whether the rows with a code can be seen under the noise."""
+        """Return whether the rows with a code can be seen under the noise."""
         inside = np.eye(self._tables.declared[name])[code : code + 1]
         share = float(self._tables.table((name,))[code])
         noise = self._tables.uncertainty({(name,): inside - share}).noise[0, 0]
@@ -249,7 +249,7 @@ class Variables:
         return pd.Series(pd.Categorical(variable.labels[codes], categories=list(variable.levels)), name=name)
 
     def _cells(self, clique: Clique) -> dict[str, NDArray[np.int64]]:
-        """The codes of every cell of a clique."""
+        """Return the codes of every cell of a clique."""
         shape = self._tables.declared.shape(clique)
         if math.prod(shape) > MOST_CELLS:
             raise SettingError(f"formula: a term of {', '.join(clique)} has too many cells; use fewer columns in it")
@@ -261,7 +261,7 @@ class Variables:
         return {column: np.minimum(np.arange(most), self._tables.declared[column] - 1) for column in columns}
 
     def _evaluate(self, formula: Any, columns: Clique, codes: Mapping[str, NDArray[np.int64]]) -> Any:
-        """The model matrix of a formula or of its specification, one row for each of the cells."""
+        """Return the model matrix of a formula or of its specification, one row for each of the cells."""
         import pandas as pd
         from formulaic.errors import FormulaicError
 
@@ -295,7 +295,7 @@ class Variables:
     # -- what a formula may hold -----------------------------------------------------------------------------------
 
     def _find_columns(self, factors: Iterable[str]) -> list[str]:
-        """The columns that factors use, after checking that they hold nothing else."""
+        """Return the columns that factors use, after checking that they hold nothing else."""
         found: list[str] = []
         for factor in factors:
             if factor in {column.name for column in self._schema.coded}:

@@ -103,7 +103,7 @@ class Gaps:
         return max(map(self._distance, self._tree))  # it was no candidate
 
     def _per_correlation(self, pair: Clique) -> float:
-        """The distance from independence of two columns that goes with each unit of their missed correlation.
+        """Return the distance from independence of two columns that goes with each unit of their missed correlation.
 
         For two binary columns, the distance is the correlation times twice the standard deviation of each.
         """
@@ -130,13 +130,13 @@ def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[st
 
 
 def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
-    """The pairs that were chosen one after the other, each by its own selection, where nothing else was."""
+    """Return the pairs that were chosen one after the other, each by its own selection, where nothing else was."""
     chosen = [tuple(entry["chosen"] or ()) for entry in rounds if set(entry) == {"chosen"}]
     return chosen if len(chosen) == len(rounds) and all(len(pair) == len(set(pair)) == 2 for pair in chosen) else []
 
 
 def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:
-    """The edges of a shortest path between two columns; none if they are not connected."""
+    """Return the edges of a shortest path between two columns; none if they are not connected."""
     reached: dict[str, list[frozenset[str]]] = {start: []}
     waiting = deque([start])
     while waiting and end not in reached:
@@ -179,7 +179,7 @@ def _distances_of_selections(evidence: Evidence) -> Iterator[tuple[Clique, float
 
 
 def _distance_without_noise(measurement: Measurement, expected: Array) -> float:
-    """The L1 distance of a measured marginal from an expected one, less what the noise adds to it."""
+    """Return the L1 distance of a measured marginal from an expected one, less what the noise adds to it."""
     seen = float(np.abs(measurement.values - expected.reshape(-1)).sum())
     each = math.sqrt(2 / math.pi) if measurement.noise == "gaussian" else math.sqrt(0.5)
     return math.sqrt(max(0.0, seen**2 - (each * measurement.sigma * len(measurement.values)) ** 2))
@@ -211,7 +211,7 @@ def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float |
 
 
 def _squared_error(expected: Array, measured: Array, variance: float) -> float | None:
-    """The mean over common cells of the squared correlation that the model lacked; None without such cells."""
+    """Return the mean over common cells of the squared correlation that the model lacked; None without such cells."""
     shares = expected.reshape(measured.shape) / max(float(expected.sum()), 1e-300)
     cells = np.argwhere(shares >= _COMMON)
     if not len(cells) or min(shares.shape) < 2:

@@ -411,7 +411,7 @@ def _warn(
 
 
 def _name_pairs(tables: CorrectedTables, cliques: Sequence[Clique]) -> str:
-    """The pairs that were not measured, or the cliques all of whose pairs were."""
+    """Return the pairs that were not measured, or the cliques all of whose pairs were."""
     pairs = [pair for clique in cliques for pair in combinations(clique, 2) if not tables.is_measured(pair)]
     shown = list(dict.fromkeys(pairs or cliques))
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""

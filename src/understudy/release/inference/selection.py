@@ -57,7 +57,7 @@ class Choices:
 
 
 def widen_sampling(noise: Array, sampling: Array, candidates: float, confidence: float) -> Array:
-    """The variance of the sampling errors of chosen statistics, so that normal intervals and tests hold.
+    """Return the variance of the sampling errors of chosen statistics, so that normal intervals and tests hold.
 
     Args:
         noise: all other variance.
@@ -75,7 +75,7 @@ def widen_sampling(noise: Array, sampling: Array, candidates: float, confidence:
 
 
 def tail_variance(df: float, candidates: float) -> float:
-    """The mean of chi-square given that it is among the largest 1/K, divided by its mean.
+    """Return the mean of chi-square given that it is among the largest 1/K, divided by its mean.
 
     >>> tail_variance(1, 1.0), round(tail_variance(1, 20.0), 3)
     (1.0, 5.582)

@@ -79,14 +79,14 @@ class Rows:
         return multiply(self.tables, functions, self.inside)
 
     def mean(self, functions: Functions) -> Array:
-        """The corrected means of functions."""
+        """Return the corrected means of functions."""
         return sum(
             (np.tensordot(tables, self.table(clique), axes=len(clique)) for clique, tables in functions.items()),
             np.zeros(()),
         )
 
     def table(self, clique: Clique) -> Array:
-        """The corrected table of a clique."""
+        """Return the corrected table of a clique."""
         if clique not in self._means:
             self._means[clique] = self.tables.table(clique)
         return self._means[clique]
@@ -124,7 +124,7 @@ def scale(functions: Functions, factors: Array) -> dict[Clique, Array]:
 
 
 def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, name: str, share: bool) -> Estimates:
-    """The mean of a function over the rows, or over the rows of each level of a column.
+    """Return the mean of a function over the rows, or over the rows of each level of a column.
 
     Raises:
         SettingError: if no group is large enough to be seen.
@@ -153,7 +153,7 @@ def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, nam
 
 
 def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estimates:
-    """The correlation of two numeric columns.
+    """Return the correlation of two numeric columns.
 
     Raises:
         SettingError: if the noise leaves no variance of a column.
@@ -275,7 +275,7 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
 
 
 def _left_over(scaled: Array) -> float:
-    """The part of the last term's square that the terms before it do not explain."""
+    """Return the part of the last term's square that the terms before it do not explain."""
     before, last = scaled[:-1, :-1], scaled[:-1, -1]
     return float(scaled[-1, -1] - last @ np.linalg.lstsq(before, last, rcond=None)[0])
 
@@ -460,7 +460,7 @@ def _match_moments(covariance: Array, statistic: float) -> tuple[float, float]:
 
 
 def _clear_levels(rows: Rows, variable: Variable) -> Array:
-    """The levels of a column that can be seen under the noise.
+    """Return the levels of a column that can be seen under the noise.
 
     Raises:
         SettingError: if there are fewer than two.
