@@ -269,8 +269,8 @@ def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
         )
     others = [f"{100 * _error_share(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
     return best.mechanism, (
-        f"{passed}on made-up tables of this shape it misplaces {100 * _error_share(best):.2g} % of the rows in a pair of "
-        f"columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
+        f"{passed}on made-up tables of this shape it misplaces {100 * _error_share(best):.2g} % of the rows in a pair "
+        f"of columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
     )
 
 
