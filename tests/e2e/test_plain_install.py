@@ -205,7 +205,7 @@ def test_a_journey_in_a_fresh_environment(wheel, tmp_path):
 def test_every_journey_and_the_demo_with_each_python(wheel, tmp_path, version):
     """Installs from the package index, as a user does; minutes for each version."""
     program = shutil.which(f"python{version}")
-    if program is None:
+    if program is None or subprocess.run([program, "--version"], capture_output=True, check=False).returncode:
         pytest.skip(f"there is no python{version} on the PATH")
     subprocess.run([program, "-m", "venv", tmp_path / "environment"], check=True)
     python = tmp_path / "environment" / "bin" / "python"
