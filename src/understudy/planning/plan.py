@@ -74,8 +74,8 @@ class Accuracy:
         except ValueError:
             raise SettingError(_ACCURACY) from None
 
-    def met(self, prediction: Prediction, *, pairs: bool) -> float:
-        """The error of such groups as a multiple of what is allowed: at most 1 where the wish is met."""
+    def error_ratio(self, prediction: Prediction, *, pairs: bool) -> float:
+        """The error of such groups as a multiple of what is allowed: at most 1 if the accuracy is reached."""
         return prediction.error_of_groups(self.people, pairs=pairs) / (self.people * self.within)
 
 
@@ -151,13 +151,13 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         facts = {"people": self.people, "rows_each": self.rows_each, "delta": self.delta, "columns": self.columns}
-        wish: dict[str, Any] = {}
+        required: dict[str, Any] = {}
         if self.accuracy is not None:
             found = {name: {"one_column": one, "pair": pair} for name, (one, pair) in self.needed.items()}
-            wish = {"accuracy": asdict(self.accuracy) | {"epsilon": found}}
+            required = {"accuracy": asdict(self.accuracy) | {"epsilon": found}}
         return facts | {
             "assumed": list(self.assumed),
-            **wish,
+            **required,
             "budgets": [
                 {
                     "epsilon": epsilon,
@@ -203,7 +203,7 @@ def plan(
     delta = default_delta(about) if delta is None else check_delta(delta, about)
     names = _check_mechanisms(mechanisms, pure=delta == 0)
     given = None if epsilons is None else _check_epsilons(epsilons, delta)
-    wish = accuracy if accuracy is None or isinstance(accuracy, Accuracy) else Accuracy.parse(accuracy)
+    required = accuracy if accuracy is None or isinstance(accuracy, Accuracy) else Accuracy.parse(accuracy)
     filled, assumed = assume_facts(schema)
     unit = schema.privacy_unit
     table = PlannedTable.of(filled, about * unit.max_rows)
@@ -212,7 +212,7 @@ def plan(
         budget = discovery_budget(schema, DISCOVERY_SHARE, epsilon=epsilon, delta=delta, rho=None)
         return predict(name, table, budget, 1 - DISCOVERY_SHARE if assumed else 1.0)
 
-    needed = {} if wish is None else {name: _needed(wish, partial(predicted, name)) for name in names}
+    needed = {} if required is None else {name: _find_epsilons(required, partial(predicted, name)) for name in names}
     least = min((one for one, _ in needed.values() if one is not None), default=None)
     lines, advice = [], {}
     for epsilon in given or (EPSILONS if least is None else (least,)):
@@ -231,7 +231,7 @@ def plan(
         odds,
         advice,
         (*assumed, *public),
-        wish,
+        required,
         needed,
     )
 
@@ -248,14 +248,16 @@ def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
     """
     if len(lines) == 1:
         return lines[0].mechanism, "the only one compared"
-    alone = min((line for line in lines if not line.expected.pairs), key=_misplaced, default=None)
+    alone = min((line for line in lines if not line.expected.pairs), key=_error_share, default=None)
     if alone is not None and columns == 1:
         return alone.mechanism, "there is one column, and nothing to relate it to"
-    related = sorted((line for line in lines if line.expected.pairs), key=_misplaced)
+    related = sorted((line for line in lines if line.expected.pairs), key=_error_share)
     quick = [line for line in related if line.seconds <= _LONG]
-    slow = [line for line in related if line.seconds > _LONG and (not quick or _misplaced(line) < _misplaced(quick[0]))]
+    slow = [
+        line for line in related if line.seconds > _LONG and (not quick or _error_share(line) < _error_share(quick[0]))
+    ]
     best = next(iter(quick), None)
-    if best is None or (alone is not None and _misplaced(best) > _BETTER * _misplaced(alone)):
+    if best is None or (alone is not None and _error_share(best) > _BETTER * _error_share(alone)):
         if alone is not None:
             return alone.mechanism, "tables of two columns would be mostly noise and show nothing about relations"
         best = (quick or related or list(lines))[0]
@@ -265,14 +267,14 @@ def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
             best.mechanism,
             f"{passed}with every mechanism tables of two columns are mostly noise: use a larger budget",
         )
-    others = [f"{100 * _misplaced(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
+    others = [f"{100 * _error_share(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
     return best.mechanism, (
-        f"{passed}on made-up tables of this shape it misplaces {100 * _misplaced(best):.2g} % of the rows in a pair of "
-        f"columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
+        f"{passed}on made-up tables of this shape it misplaces {100 * _error_share(best):.2g} % of the rows in a pair "
+        f"of columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
     )
 
 
-def _misplaced(line: Line) -> float:
+def _error_share(line: Line) -> float:
     return line.expected.misplaced
 
 
@@ -294,7 +296,7 @@ def _check_epsilons(epsilons: Any, delta: float) -> list[float]:
     return list(dict.fromkeys(float(Budget.of(epsilon=epsilon, delta=delta).epsilon or 0) for epsilon in numbers))
 
 
-def _needed(accuracy: Accuracy, predicted: Callable[[float], Prediction]) -> tuple[float | None, float | None]:
+def _find_epsilons(accuracy: Accuracy, predicted: Callable[[float], Prediction]) -> tuple[float | None, float | None]:
     """The epsilon that the accuracy needs for groups of one column, and of a pair of columns."""
     return _smallest(accuracy, predicted, pairs=False), _smallest(accuracy, predicted, pairs=True)
 
@@ -305,10 +307,10 @@ def _smallest(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, p
     Errors are about a power of epsilon, at first taken to be its inverse. A mechanism may measure pairs only with more
     budget, so the search starts from the largest epsilon if there are none with 1.
     """
-    epsilon = 1.0 if accuracy.met(predicted(1.0), pairs=pairs) < math.inf else LARGEST_EPSILON
+    epsilon = 1.0 if accuracy.error_ratio(predicted(1.0), pairs=pairs) < math.inf else LARGEST_EPSILON
     missed: dict[float, float] = {}
     while len(missed) < _STEPS and epsilon not in missed:
-        missed[epsilon] = accuracy.met(predicted(epsilon), pairs=pairs)
+        missed[epsilon] = accuracy.error_ratio(predicted(epsilon), pairs=pairs)
         epsilon = _next_epsilon(missed)
     return min((tried for tried, ratio in missed.items() if ratio <= 1), default=None)
 
