@@ -22,7 +22,7 @@ _HEADER = {
     "group": "smallest group",
     "pair_group": "in a pair",
     "numbers": "numbers",
-    "memory": "memory at most",
+    "memory": "memory up to",
     "time": "time",
 }
 

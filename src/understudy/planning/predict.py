@@ -557,7 +557,7 @@ def _growth(trial: _Trial, table: PlannedTable) -> float:
 
 
 def _memory(mechanism: str, table: PlannedTable, trial: _Trial) -> int | None:
-    """The footprint of the mechanism over the codes that merging left, and the rows.
+    """The footprint of the mechanism over the codes that merging left, the rows, and the program.
 
     Columns that were not made up keep the part of their codes that the next smaller one kept. Mechanisms with tables of
     three columns have so many of them that a part of many columns is looked at.
@@ -574,7 +574,7 @@ def _memory(mechanism: str, table: PlannedTable, trial: _Trial) -> int | None:
     more = comb(len(sizes), trial.order) / comb(len(left), trial.order) if trial.order > 2 else 1.0
     needed = _footprint(mechanism, tuple(left.items()))
     rows = _CELL_BYTES * table.rows * len(table.schema.domain)
-    return None if needed is None else max(int(more * needed) + rows, _PROGRAM_BYTES)
+    return None if needed is None else int(more * needed) + rows + _PROGRAM_BYTES
 
 
 @lru_cache(maxsize=64)

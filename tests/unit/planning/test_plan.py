@@ -347,8 +347,8 @@ class TestAStrangersMechanism:
         assert line.expected.pairs == 1
         assert line.expected.two_way > 0
         assert line.expected.group > alone.expected.group
-        assert line.memory_bytes == (1 << 30) + 12 * 20_000 * 5
-        assert alone.memory_bytes == 200 << 20  # the program alone
+        assert line.memory_bytes == (1 << 30) + 12 * 20_000 * 5 + (200 << 20)  # footprint, rows, program
+        assert 200 << 20 < alone.memory_bytes < 300 << 20
 
     def test_that_cannot_be_pure_is_refused_without_a_delta(self):
         with pytest.raises(SettingError, match="stranger needs Gaussian noise"):
