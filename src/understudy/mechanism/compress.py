@@ -133,7 +133,7 @@ def _spread(counts: NDArray[np.float64]) -> float:
 def _merge_rare(
     rare: NDArray[np.bool_], counts: NDArray[np.float64], enough: float, levels: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Kept codes in order, then groups of the hierarchy that reach enough rows together, then one code for the rest."""
+    """Keep frequent codes in order; merge rare ones by groups of the hierarchy with enough rows, the rest into one."""
     kept = np.flatnonzero(~rare)
     array = np.full(len(rare), -1, dtype=np.int64)
     array[kept] = np.arange(len(kept))

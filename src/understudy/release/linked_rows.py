@@ -52,7 +52,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """How one column is drawn.
+    """The distribution from which one column is drawn.
 
     Attributes:
         column: the column.
@@ -96,7 +96,7 @@ def calibrate(schema: LinkedSchema, parts: Mapping[str, Release]) -> Steps:
 
 
 class Drawing:
-    """Draws the rows of all tables, as codes of their schemas.
+    """A draw of the rows of all tables, as codes of their schemas.
 
     Args:
         schema: the linked tables.
@@ -159,7 +159,7 @@ class Drawing:
             self.draw_siblings(name, number)
 
     def draw_siblings(self, name: str, number: int) -> None:
-        """Draw the children with the same number of all parents that have so many."""
+        """Draw the children with this number, counted from 0, of all parents that have one."""
         sizes = self._sizes[name]
         rows = (np.cumsum(sizes) - sizes)[sizes > number] + number
         if not len(rows):
