@@ -303,7 +303,7 @@ _NEXT = (
 def _show_error(visit: Visit, error: Exception) -> Response:
     """Return the page about an error.
 
-    **Privacy.** An error that nobody foresaw is described by its type and place: its message may quote a cell.
+    **Privacy.** An unexpected error is described by its type and place: its message may quote a cell.
     """
     known = error if isinstance(error, UnderstudyError) else InternalError(describe_unexpected(error))
     status, advice = next((status, advice) for kind, status, advice in _NEXT if isinstance(known, kind))

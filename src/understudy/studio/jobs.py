@@ -111,7 +111,7 @@ class Job:
         """The remaining time, roughly, in words.
 
         Args:
-            expected: about how many seconds the whole job takes; None if nobody knows.
+            expected: about how many seconds the whole job takes; None if unknown.
         """
         passed = time.time() - self.started
         if expected is None:

@@ -167,7 +167,7 @@ def start_draft(visit: Visit) -> Response:
     name = check_name(visit.form.get("name", "").strip() or project.name)
     if visit.form.get("how") == "buy":
         content, notes = draft_names(first_file(project.table), unit="row")
-        del content["understudy"]["privacy_unit"]  # nobody said so yet
+        del content["understudy"]["privacy_unit"]  # the custodian has not declared it yet
         project.write_content(content)
         with visit.studio.projects.edit(project.id) as edit:
             edit.set(name=name, bought=True, notes={}, questions=notes)

@@ -1,7 +1,7 @@
 """Check a table that a person names: whether it may be read, whether it is one table, and its format.
 
-**Privacy.** Names of columns and the format of files are read, no more; a file without a line of names shows its first
-lines to whoever may read the file anyway.
+**Privacy.** Only names of columns and the format of files are read. Of a file without a header, the first lines are
+shown, to people who may read the file anyway.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Correct the model's tables with the unbiased measurements, and compute the variance of sums over them.
 
-A model's table obeys what noisy counts need not: it is not negative, and it fills in what was not measured. That makes
-it biased. A corrected table is the table nearest to the model's (in chi-square distance) whose margins are the unbiased
-measurements: what survey statisticians call calibration. Its cells may be negative; sums over it are unbiased as far as
-they are sums over measured margins. The method is worked out in docs/decisions/valid-inference.md.
+A model's table is not negative, and it fills in what was not measured. Both make it biased. A corrected table is the
+table nearest to the model's (in chi-square distance) whose margins are the unbiased measurements (calibration, in
+survey statistics). Its cells may be negative; sums over it are unbiased as far as they are sums over measured margins.
+See docs/decisions/valid-inference.md.
 
 Columns have two sets of codes here: declared codes, over which functions are given, and merged codes, over which the
 model and most measurements are made.
