@@ -1,4 +1,4 @@
-"""The clipped gradient of a critic, summed over rows in whole numbers: the question that DP-SGD asks the gate.
+"""Sum the clipped gradients of a critic over rows, in whole numbers: the question that DP-SGD asks the gate.
 
 A critic scores a row by one hidden layer of width H: f(x) = v . g(b + W_x1 + ... + W_xd), where W has a line for each
 code of each column, x1 ... xd are the lines of the row's codes, and g is the leaky ReLU. With e = v * g'(...) and

@@ -55,7 +55,7 @@ class Law(Protocol):
 
 
 def _symmetric(tails: list[int], error: int, places: int) -> Enclosure:
-    """F from lower bounds of P(X >= j), j = 1..N, of a symmetric law: F(-j) = P(X >= j), F(j - 1) = 1 - P(X >= j)."""
+    """Compute F of a symmetric law from bounds of P(X >= j), j = 1..N: F(-j) = P(X >= j), F(j - 1) = 1 - P(X >= j)."""
     top = (1 << places) - error
     return Enclosure(-len(tails), tails[::-1] + [top - tail for tail in tails], error, places)
 
@@ -115,7 +115,7 @@ class Geometric:
 
 
 def _powers(rate: Fraction, bits: int) -> tuple[list[int], int, int]:
-    """Lower bounds of exp(-rate j), j = 1..N, until they fall below 2^-(bits + 8); their common error; the places."""
+    """Return lower bounds of exp(-rate j), j = 1..N, down to 2^-(bits + 8), their common error and the places."""
     last = int(Fraction(7, 10) * (bits + 8) / rate) + 2
     places = bits + last.bit_length() + 16
     q, upper = exp_neg(rate, places)
@@ -138,7 +138,7 @@ class Table:
 
     @cached_property
     def _guide(self) -> NDArray[np.int32]:
-        """The value for each pattern of leading bits that determines it, else `_OPEN`."""
+        """Return the value for each pattern of leading bits that determines it, else `_OPEN`."""
         shift = np.uint64(64 - _GUIDE_BITS)
         low = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << shift
         high = low | np.uint64((1 << int(shift)) - 1)
@@ -250,7 +250,7 @@ def run_trials(
 
 
 def _below(bound: int, size: int, stream: Stream) -> NDArray[np.int64]:
-    """`size` uniform integers in [0, bound)."""
+    """Draw `size` uniform integers in [0, bound)."""
     words = stream.words(size)
     limit = (1 << 64) // bound * bound  # a multiple of bound: words at or above it would favour small remainders
     while limit < 1 << 64 and (bad := np.flatnonzero(words >= np.uint64(limit))).size:
@@ -286,12 +286,12 @@ def _collect(size: int, draw: Callable[[int], NDArray[np.int64]], rate: float) -
 
 
 def laplace_by_rejection(scale: Fraction, size: int, stream: Stream, margin: float = MARGIN) -> NDArray[np.int64]:
-    """`size` draws, each x with probability exactly proportional to exp(-|x| / scale), for scale <= 2^50."""
+    """Draw `size` integers, each x with probability exactly proportional to exp(-|x| / scale); scale <= 2^50."""
     return _collect(size, lambda n: _proposals(scale, n, stream, margin), 0.6)
 
 
 def gaussian_by_rejection(sigma: Fraction, size: int, stream: Stream, margin: float = MARGIN) -> NDArray[np.int64]:
-    """`size` draws, each x with probability exactly proportional to exp(-x^2 / (2 sigma^2)), for sigma <= 2^50."""
+    """Draw `size` integers, each x with probability exactly proportional to exp(-x^2 / (2 sigma^2)); sigma <= 2^50."""
     scale = sigma.numerator // sigma.denominator + 1
     centre, twice = sigma * sigma / scale, 2 * sigma * sigma
     centre_float, twice_float = float(centre), float(twice)
@@ -382,11 +382,11 @@ class Noise(Protocol):
     """A sampler of integer noise from the two distributions that privacy accounting supports."""
 
     def gaussian(self, sigma: Parameter, size: Shape) -> NDArray[np.int64]:
-        """Draws of the discrete Gaussian of parameter `sigma`."""
+        """Draw from the discrete Gaussian of parameter `sigma`."""
         ...
 
     def laplace(self, scale: Parameter, size: Shape) -> NDArray[np.int64]:
-        """Draws of the discrete Laplace law of parameter `scale`."""
+        """Draw from the discrete Laplace distribution of parameter `scale`."""
         ...
 
 

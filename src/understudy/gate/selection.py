@@ -284,7 +284,7 @@ def _short_weights(gaps: Sequence[int], rate: Fraction) -> tuple[NDArray[np.int6
 
 @lru_cache(maxsize=256)
 def _short_powers(rate: Fraction, bits: int) -> NDArray[np.float64]:
-    """exp(-rate d) for digits d of so many bits; kept, because a run's choices have few rates, which are public."""
+    """Compute exp(-rate d) for digits d of this many bits; cached, because a run uses few rates, all of them public."""
     unit, _ = exp_neg(rate, 96)
     found: NDArray[np.float64] = np.ldexp(np.array(_powers(unit, 1 << bits, 96), np.float64), -96)
     return found

@@ -96,7 +96,7 @@ class AIM(ColumnsFirst):
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
+        """Initialise, then select, measure and estimate until the budget is spent (Algorithm 2)."""
         declared, total = table.domain, table.rows_public
         columns = self._columns(declared)
         part = len(columns) / len(declared) if self.as_printed else 1.0  # Algorithm 3: alpha / T each
@@ -187,7 +187,7 @@ class AIM(ColumnsFirst):
         total: float,
         spent: float,
     ) -> dict[Clique, float]:
-        """Line 13: the candidates that fit, without those whose expected noise exceeds 2 n, the largest error."""
+        """Return the candidates that fit (line 13) and whose expected noise is at most 2 n, the largest error."""
         useful = {
             r: w
             for r, w in weights.items()

@@ -129,5 +129,5 @@ def join_neighbours(domain: Domain, columns: Sequence[str], cells: int) -> Itera
 
 
 def clip_negative(values: Any) -> NDArray[np.float64]:
-    """Counts with negative ones set to zero."""
+    """Set negative counts to zero."""
     return np.maximum(np.asarray(values, np.float64), 0.0)

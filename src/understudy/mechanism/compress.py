@@ -35,16 +35,15 @@ def compress(
 ) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
-    In a column with a hierarchy, rare codes of one group are merged first: where they are many enough together they
-    stay one code, and only what is still too rare goes up to the next level, at last into one code for all. In a column
-    with an axis, codes become intervals: the axis is halved, and halved again, as long as an interval has enough rows
-    and is wide for the rows it has. A code with many rows stays by itself.
+    In a column with a hierarchy, rare codes are first merged within groups: a group with enough rows becomes one code,
+    the others are merged at the next level, and finally into one code. In a column with an axis, codes become
+    intervals: the axis is halved repeatedly while an interval has enough rows and is wide for its rows. A code with
+    many rows stays by itself.
 
-    A column with no such code, or with only one, is left alone (one code merged with itself would only move); a column
-    that was not measured too. A column with no other code becomes a single code. Several measurements of a column are
-    averaged by precision first.
+    A column that was not measured, or has at most one rare code, is not changed. A column without a frequent code
+    becomes a single code. Several measurements of a column are first averaged by precision.
 
-    **Privacy.** Post-processing: the decision reads noisy counts, and applying it to rows acts row by row.
+    **Privacy.** Post-processing: the decision depends on noisy counts only, and codes are merged row by row.
 
     Args:
         domain: the columns as they were measured.
@@ -52,8 +51,8 @@ def compress(
         groups: which codes belong together; by default none do.
         threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
             sqrt(2 log codes), unless it is 0.
-        once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
-        as_printed: Algorithm 4 to the letter: one code for all rare ones, whatever they are, and one threshold.
+        once: whether pairs are measured once, with about the same noise; then columns in an order rule are coarser.
+        as_printed: Algorithm 4 as printed: one code for all rare ones, and one threshold for all columns.
 
     Raises:
         SettingError: if the threshold is negative or not a number.
@@ -100,7 +99,7 @@ def measure_columns_again(
         weights: relative weights of the columns; equal by default.
 
     Returns:
-        The table with codes merged by both looks, and the second measurements.
+        The table with codes merged by both measurements, and the second measurements.
     """
     later = table.measure([one.clique for one in ones], rho=rho, weights=weights) if rho else []
     return table.recode(merge([*ones, *later])), later
@@ -133,7 +132,7 @@ def _spread(counts: NDArray[np.float64]) -> float:
 def _merge_rare(
     rare: NDArray[np.bool_], counts: NDArray[np.float64], enough: float, levels: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Kept codes in order, then groups of the hierarchy that reach enough rows together, then one code for the rest."""
+    """Keep frequent codes in order; merge rare ones by groups of the hierarchy with enough rows, the rest into one."""
     kept = np.flatnonzero(~rare)
     array = np.full(len(rare), -1, dtype=np.int64)
     array[kept] = np.arange(len(kept))
@@ -155,9 +154,9 @@ def _merge_intervals(
 ) -> NDArray[np.int64]:
     """Divide an axis of `places` places into intervals; rare codes outside the axis become one code.
 
-    Rows are spread within intervals by the noisy counts, so that a column on its own loses nothing. Where two columns
-    are in order, the noise of their table is on one side of its diagonal: it makes the first early and the second
-    late. Intervals of 2 sqrt(rows sigma) rows keep it to some hundredths of the rows whatever sigma is.
+    Rows are spread within intervals by the noisy counts, so a column by itself loses nothing. If a rule orders two
+    columns, the noise of their marginal lies on one side of its diagonal and moves the first column down and the second
+    up. Intervals of 2 sqrt(rows sigma) rows limit this to some hundredths of the rows for any sigma.
     """
     sums = np.concatenate(([0.0], np.cumsum(counts[:places])))
 

@@ -98,7 +98,7 @@ class DPWGAN(ColumnsFirst):
         return Fit(network.model(), raw, table.recoding)
 
     def _move(self, critic: Critic, gradients: Sequence[Floats]) -> Critic:
-        """One step of gradient ascent on the difference of the mean scores of real and of generated rows."""
+        """Take one step of gradient ascent on the difference of the mean scores of real and generated rows."""
         moved = (w + np.float32(self.critic_rate) * g for w, g in zip(critic.arrays, gradients, strict=True))
         return Critic(*(np.clip(array, -self.bound, self.bound).astype(np.float32) for array in moved))
 

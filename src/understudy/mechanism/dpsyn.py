@@ -120,7 +120,7 @@ def keep_frequent(ones: Sequence[Measurement], *, significant: float, least: flo
 
 
 def norm_cut(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Norm-Cut: negative counts become 0, and the smallest positive ones until the sum is the same; the last in part.
+    """Set negative counts to 0, then the smallest positive ones until the sum is as before (Norm-Cut).
 
     >>> norm_cut(np.array([5.0, 3.0, -2.0, 0.5])).tolist()
     [5.0, 1.5, 0.0, 0.0]

@@ -138,7 +138,7 @@ def count_queries(size: int, answers: Answers) -> int:
 
 
 def workload_gram(size: int, answers: Answers) -> Matrix:
-    """W'W of the workload W of all ranges, prefixes or cells of an axis.
+    """Return W'W of the workload W of all ranges, prefixes or cells of an axis.
 
     >>> workload_gram(3, "prefixes").tolist()
     [[3.0, 2.0, 1.0], [2.0, 2.0, 1.0], [1.0, 1.0, 1.0]]
@@ -170,7 +170,7 @@ def p_identity(theta: Matrix, norm: int) -> Matrix:
 
 
 def optimise_strategy(gram: Matrix, p: int, norm: int) -> Matrix:
-    """OPT_0: the p-Identity strategy of least error, by projected gradient descent; never worse than the identity.
+    """Find the best p-Identity strategy by projected gradient descent (OPT_0); never worse than the identity.
 
     With s the norms of the columns of [I; Theta], the error is tr(M S G S), M = (I + Theta'Theta)^-1 and G = W'W. The
     descent starts from the sums of p intervals, made unequal.

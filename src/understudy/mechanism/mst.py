@@ -78,7 +78,7 @@ class MST(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Thirds of the budget, equal noise, plain scores, Algorithm 4 as printed, rare values spread evenly."""
+        """Return the paper's settings: thirds of the budget, equal noise, plain scores, Algorithm 4 as printed."""
         return {
             "split": (1 / 3, 1 / 3, 1 / 3),
             "penalty": 0.0,

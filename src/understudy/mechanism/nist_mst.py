@@ -199,7 +199,7 @@ class NistMST(Mechanism):
         return columns, groups
 
     def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
-        """Line 5, on the merged domain; kept cliques of any size stay, and columns of one code are left out."""
+        """Return cliques that fit on the merged domain (line 5), and all kept ones, without columns of one code."""
         domain = merged.domain
         kept = set(self._kept_cliques())
         free = leave_out_large(domain, [clique for clique in chosen if clique not in kept], int(self.max_cells))
@@ -336,7 +336,7 @@ def public_tree(public: Source, keep: Sequence[Clique] = ()) -> list[Clique]:
 
 
 def pair_information(public: Source) -> dict[Clique, float]:
-    """Mutual information of every pair of columns with at least two codes."""
+    """Return the mutual information of every pair of columns with at least two codes."""
     domain = public.domain
     columns = [column for column, size in domain.items() if size > 1]
     pairs = list(combinations(columns, 2))
@@ -360,7 +360,7 @@ def maximum_spanning_tree(weights: Mapping[Clique, float]) -> list[Clique]:
 
 
 def _find_triangles(public: Source, tree: Sequence[Clique], error: float) -> Iterable[Clique]:
-    """Lines 3 and 4: for each column, the tree of its neighbours whose triples have the largest errors."""
+    """Return, for each column, the tree of its neighbours whose triples have the largest errors (lines 3 and 4)."""
     neighbours: dict[str, list[str]] = {column: [] for column in public.domain}
     for a, b in tree:
         neighbours[a].append(b)

@@ -283,7 +283,7 @@ def triangulate(graph: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _maximal(parts: Iterable[tuple[int, int]]) -> list[int]:
-    """The maximal cliques of a triangulated graph, as bits; a part within another one lies within an earlier one."""
+    """Return the maximal cliques of a triangulated graph, as bits; any other clique lies within an earlier one."""
     found: list[int] = []
     for node, later in parts:
         clique = later | 1 << node

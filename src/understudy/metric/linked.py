@@ -89,7 +89,7 @@ def _lag_scores(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema,
 def detection(
     real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str, *, rng: np.random.Generator
 ) -> float:
-    """How badly a logistic regression tells synthetic parents from real ones by their columns and their children.
+    """Return how well synthetic parents resist detection by a logistic regression on them and their children.
 
     Its terms are the codes of a parent's columns (one term each for those without an axis) and, for each child table,
     the number of children, and the mean code and the number of distinct codes of each of their columns. Returns

@@ -1,4 +1,4 @@
-"""Choosing a budget before a row is read: what to expect of each mechanism, and what epsilon means."""
+"""Choose a budget before a row is read: the expected errors of each mechanism, and the meaning of epsilon."""
 
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.plan import Accuracy, Line, Plan, plan

@@ -1,4 +1,4 @@
-"""`plan` for linked tables: the errors of each virtual table with its share of the budget, before a row is read."""
+"""Plan a release of linked tables: predict the errors of each virtual table with its share of the budget."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LINKED_MECHANISMS = ("independent", "mst")
 
 @dataclass(frozen=True)
 class LinkedPlan:
-    """What to expect of a release of linked tables.
+    """The expected results of a release of linked tables.
 
-    **Privacy.** Made of the schema and of declared numbers; no row is read.
+    **Privacy.** Computed from the schema and declared numbers; no row is read.
 
     Attributes:
         people: how many units, to two figures; never the true count.
         delta: the delta of every budget here.
         shares: the share of the budget of each virtual table.
-        lines: for each epsilon, mechanism and virtual table, what to expect; errors are in units.
-        odds: by epsilon, what it means as an attacker's odds.
+        lines: the expected results for each epsilon, mechanism and virtual table; errors are in units.
+        odds: the meaning of each epsilon as an attacker's odds.
     """
 
     people: int

@@ -1,4 +1,4 @@
-"""Rows made from a schema alone: what plans and rehearsals run on. They describe no real people.
+"""Make up rows from a schema alone, for plans and rehearsals. They describe no real people.
 
 The constants from `EVENNESS` to `SHARED` start from statistics of two real tables, Adult and Fire: the entropies of
 columns by their number of codes, the shares of rare codes, the distances of pairs from independence. Among values that
@@ -32,23 +32,23 @@ Codes = dict[str, NDArray[np.uint32]]
 _NORMAL = NormalDist()
 
 EVENNESS, EVENEST = 3.8, 0.92
-"""How even columns are. The entropy of a column at quantile u is EVENEST (1 - (1 - u)^k) of the largest possible one,
+"""The evenness of columns: the entropy of a column at quantile u is EVENEST (1 - (1 - u)^k) of the largest possible,
 with k = EVENNESS / codes^0.2: columns of many codes are less even. The mean is 0.71 for 2 codes, 0.58 for 50."""
 
 SPREAD = 2.5
-"""How rare the rarer codes are: shares are exponential variables raised to a power of at most SPREAD. In a column that
+"""The skew of a column: shares are exponential variables raised to a power of at most SPREAD. In a column that
 is less even than that, one code dominates, and the others still occur."""
 
 TIES = 2.8
-"""How closely a column follows earlier ones: at quantile u with a correlation of 1 - (1 - u)^TIES."""
+"""The dependence of a column on earlier ones: at quantile u, the correlation is 1 - (1 - u)^TIES."""
 
 FOLLOWED, SHARED = 3, 4
-"""How many earlier columns a column follows: equally, if its correlation is at most 1 - 1 / SHARED; with a larger one,
-mostly the first."""
+"""A column depends on FOLLOWED earlier columns: equally if its correlation is at most 1 - 1 / SHARED, mostly on the
+first if it is larger."""
 
 _EVEN_TIE = 0.5
 _QUANTILES = 1 << 14
-_STEPS = (0.7548776662466927, 0.5698402909980532)  # of the evenest sequence of points in a square (Roberts' R2)
+_STEPS = (0.7548776662466927, 0.5698402909980532)  # Roberts' R2, an evenly spread sequence of points in a square
 
 
 def made_up_codes(
@@ -60,7 +60,7 @@ def made_up_codes(
     unknown: Collection[str] = (),
     even: bool = False,
 ) -> Codes:
-    """Coded columns of made-up rows: the same generator state gives the same rows.
+    """Make up rows as codes by column; the same generator state gives the same rows.
 
     Each column is a normal variable that is cut into codes. In a random order, each follows the codes of some earlier
     columns, drawn at random: its variable is correlated with a sum of variables that lie in the intervals of these
@@ -102,7 +102,7 @@ def made_up_codes(
 
 
 def _redraw(rng: np.random.Generator, codes: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """A normal variable of which the codes are the intervals: all that it tells is the code."""
+    """Draw a normal variable for each row, within the interval that its code stands for."""
     ends = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.float32) / len(codes)
     widths = np.diff(ends)
     part = ends[codes] + widths[codes] * rng.random(len(codes), dtype=np.float32)
@@ -111,7 +111,7 @@ def _redraw(rng: np.random.Generator, codes: NDArray[np.uint32]) -> NDArray[np.f
 
 @lru_cache(maxsize=1)
 def _normal_quantiles() -> NDArray[np.float32]:
-    """Quantiles of the standard normal distribution, evenly spaced in probability."""
+    """Return quantiles of the standard normal distribution, evenly spaced in probability."""
     parts = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     return np.array([_NORMAL.inv_cdf(part) for part in parts], dtype=np.float32)
 
@@ -122,7 +122,7 @@ def _standardise(variable: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _quantiles(rng: np.random.Generator, sizes: Mapping[str, int], step: float) -> NDArray[np.float64]:
-    """Evenly spaced quantiles, one for each column, that jump about along the columns sorted by size."""
+    """Return evenly spaced quantiles, one for each column, distributed evenly over small and large columns."""
     by_size = np.argsort(np.argsort(list(sizes.values()), kind="stable"))
     jumps = (rng.random() + by_size * step) % 1
     spread: NDArray[np.float64] = (np.argsort(np.argsort(jumps)) + 0.5) / len(sizes)
@@ -130,12 +130,12 @@ def _quantiles(rng: np.random.Generator, sizes: Mapping[str, int], step: float) 
 
 
 def _draw_shares(rng: np.random.Generator, size: int, evenness: float) -> NDArray[np.float64]:
-    """Shares of codes whose entropy is this part of the largest possible one."""
+    """Draw shares of codes whose entropy is this part of the largest possible one."""
     logs = np.log(rng.exponential(size=size))
     logs -= logs.max()
 
     def shares(unevenness: float) -> NDArray[np.float64]:
-        """From 0 to 1 the power grows up to `SPREAD`; from 1 to 2 rows of the other codes move to the largest one."""
+        """Return shares: from 0 to 1 the power grows to `SPREAD`, from 1 to 2 rows move to the largest code."""
         moved = max(unevenness - 1, 0.0)
         found = np.exp(min(unevenness, 1.0) * SPREAD * logs)
         found *= (1 - moved) / found.sum()
@@ -152,7 +152,7 @@ def _draw_shares(rng: np.random.Generator, size: int, evenness: float) -> NDArra
 
 
 def _sort_along(rng: np.random.Generator, shares: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """The shares, sorted so that they fall from a random one of the first `places` to both sides; the rest is last."""
+    """Sort shares so that they decrease from a random peak among the first `places`; the rest follow."""
     place, peak = np.arange(len(shares)), rng.random() * places
     distance = np.where(place < peak, (peak - place) / peak, (place - peak) / (places - peak))
     sorted_shares = np.empty_like(shares)
@@ -161,7 +161,7 @@ def _sort_along(rng: np.random.Generator, shares: NDArray[np.float64], places: i
 
 
 def _cuts(shares: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Where to cut a standard normal variable so that its parts have these shares."""
+    """Return the cuts of a standard normal variable whose intervals have these shares."""
     ends = np.clip(np.cumsum(shares)[:-1], 1e-12, 1 - 1e-12)
     return np.array([_NORMAL.inv_cdf(end) for end in ends], dtype=np.float32)
 
@@ -198,7 +198,7 @@ class MadeUpSource:
         self.asked: set[Clique] = set()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked; each table is counted once and remembered."""
+        """Return exact counts of each clique's cells, in the order requested; they are cached."""
         asked = [self.domain.check(clique) for clique in cliques]
         fresh = [clique for clique in asked if clique not in self._known]
         for clique, table in marginals(self._codes, self.domain, fresh):
@@ -207,7 +207,7 @@ class MadeUpSource:
         return iter([(clique, self._known[clique]) for clique in asked])
 
     def codes(self) -> Iterator[Codes]:
-        """The made-up rows, as often as they count."""
+        """Return the made-up rows, repeated by their weight."""
         return repeat(self._codes, self._weight)
 
 
@@ -218,7 +218,7 @@ def _times(table: Counts, weight: int) -> Counts:
 
 
 BINS, VALUES, UNCUT = 32, 16, 100
-"""The assumed numbers of bins and of values of a column, and of bins where only the bounds are discovered."""
+"""The assumed number of discovered bins, of discovered values, and of bins if only the bounds are discovered."""
 
 DISCOVERY_SHARE = 0.1
 """The default share of the budget that `synthesize` spends on discovery."""
@@ -231,12 +231,12 @@ _BOUNDS: dict[str, tuple[Any, Any]] = {
 
 
 def assume_facts(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
-    """Fill in plausible facts for everything that is still to be discovered, and list them.
+    """Fill in plausible facts for everything that is left to discovery, and list them.
 
-    **Privacy.** Reads the declaration alone.
+    **Privacy.** Reads the schema only.
 
     Returns:
-        The filled schema and the assumptions in words; the schema itself and none where it declares everything.
+        The completed schema and the assumptions in words; the schema itself and none if it declares everything.
     """
     if not schema.open:
         return schema, ()
@@ -344,7 +344,7 @@ def rehearsal_tables(schema: LinkedSchema, rows: int | None = None, *, seed: int
 
 
 def _with_units(table: Any, schema: Schema, rows: int) -> Any:
-    """The table with its unit column: units of one row, of two, and so on in turn."""
+    """Add the unit column to the table: units have one row, two rows, and so on in turn."""
     import pyarrow as pa
 
     unit = schema.privacy_unit

@@ -1,8 +1,8 @@
 """The meaning of epsilon and delta: the most that an attacker can learn, and a delta that is small enough for a table.
 
-Under (epsilon, delta) differential privacy a test of whether somebody's record was used finds it with probability at
-most e^epsilon times its rate of false alarms, plus delta. So whatever somebody believed before, the odds of being right
-grow at most e^epsilon-fold, apart from an event of probability delta.
+Under (epsilon, delta) differential privacy, a test of whether somebody's record was used has a true positive rate of at
+most e^epsilon times its false positive rate, plus delta. The odds of any prior belief therefore grow by a factor of at
+most e^epsilon, except in an event of probability delta.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from understudy.errors import SettingError
 
 LARGEST = 1e-6
-"""The default delta is never larger, however few the people."""
+"""The largest default delta, also for few people."""
 
 
 @dataclass(frozen=True)
 class Odds:
-    """What a release can tell about one person at most, to somebody who knows everything about all others.
+    """The most that a release reveals about one person, to an attacker who knows everything about all others.
 
     Attributes:
-        factor: how many times the odds of a belief about the person can grow.
-        coin: the chance of guessing right, at most, where it was one in two before.
-        tenth: the same where it was one in ten before.
-        except_with: the probability of an event for which none of this is promised.
+        factor: the largest factor by which the odds of a belief about the person can grow.
+        coin: the largest probability of guessing right if it was 1/2 before.
+        tenth: the same if it was 1/10 before.
+        except_with: the probability that the guarantee fails.
     """
 
     factor: float
@@ -35,7 +35,7 @@ class Odds:
     except_with: float
 
     def text(self) -> str:
-        """One sentence."""
+        """Return the meaning in one sentence."""
         rest = f", except with probability {self.except_with:g}" if self.except_with else ""
         return (
             f"A belief about one person held at 50 % becomes at most {_percent(self.coin)}, one held at 10 % at most "
@@ -44,7 +44,7 @@ class Odds:
 
 
 def odds_of(epsilon: float, delta: float) -> Odds:
-    """What (epsilon, delta) means as an attacker's odds.
+    """Return what (epsilon, delta) means as an attacker's odds.
 
     **Guarantees.** `coin` is the best accuracy that any test can have, (e^epsilon + delta) / (1 + e^epsilon); `tenth`
     follows from the growth of the odds, with delta added.
@@ -58,10 +58,10 @@ def odds_of(epsilon: float, delta: float) -> Odds:
 
 
 def default_delta(people: int) -> float:
-    """The default delta: the largest power of ten that is at most 1 / (10 people), and at most 1e-6.
+    """Return the default delta: the largest power of ten that is at most 1 / (10 people), and at most 1e-6.
 
-    A mechanism that publishes a whole record with probability delta keeps the promise too. With delta of at most
-    1 / (10 people) even such a one would, on average, publish less than a tenth of one record.
+    A mechanism that publishes each record with probability delta satisfies the definition. With a delta of at most
+    1 / (10 people), even that mechanism publishes at most a tenth of a record on average.
 
     >>> default_delta(20_000), default_delta(305_000)
     (1e-06, 1e-07)

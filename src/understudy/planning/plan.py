@@ -1,4 +1,4 @@
-"""The plan of a release: for each budget and mechanism what to expect, and which one to take. Reads no data."""
+"""Plan a release: expected errors by budget and mechanism, and a recommendation. Reads no data."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from understudy.planning.predict import UNSURE, Expected, PlannedTable, Predicti
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "adaptive", "privsyn")
-"""What is compared by default: columns alone, a tree of pairs, as many pairs as help, and many pairs at once."""
+"""The mechanisms compared by default: columns only, a tree of pairs, adaptively chosen marginals, and many pairs."""
 
 EPSILONS = (0.5, 1.0, 2.0)
 
 SMALLEST_EPSILON, LARGEST_EPSILON = 0.01, 20.0
-"""Where `Accuracy` is searched for: above, the promise would be worth nothing."""
+"""The range in which an epsilon for an `Accuracy` is searched; larger ones protect almost nothing."""
 
-_STEPS = 5  # of the search for an epsilon
+_STEPS = 5  # steps of the search for an epsilon
 _LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
-_BETTER = 0.97  # a mechanism must misplace fewer rows than columns alone would, by this factor, to be worth its budget
+_BETTER = 0.97  # relations are worth their budget if fewer rows are misplaced than this times `independent`'s
 _ACCURACY = "accuracy: give a group and a percentage of it, such as 200:10%"
-_DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pairs of columns say nothing
+_DROWNED = 0.4  # the part of rows in wrong cells of a pair from which on pairs are mostly noise
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Accuracy:
 
     Attributes:
         people: the smallest group that matters.
-        within: how far off its count may be, as a part of it.
+        within: the largest error of its count, as a part of it.
     """
 
     people: int
@@ -57,7 +57,7 @@ class Accuracy:
 
     @classmethod
     def parse(cls, text: str) -> Accuracy:
-        """`200:10%`, or `200:0.1`.
+        """Parse an accuracy such as `200:10%` or `200:0.1`.
 
         >>> Accuracy.parse("200:10%")
         Accuracy(people=200, within=0.1)
@@ -75,13 +75,13 @@ class Accuracy:
             raise SettingError(_ACCURACY) from None
 
     def error_ratio(self, prediction: Prediction, *, pairs: bool) -> float:
-        """The error of such groups as a multiple of what is allowed: at most 1 if the accuracy is reached."""
+        """Return the error of such groups divided by the allowed error: at most 1 if the accuracy is reached."""
         return prediction.error_of_groups(self.people, pairs=pairs) / (self.people * self.within)
 
 
 @dataclass(frozen=True)
 class Line:
-    """What to expect of one mechanism under one budget.
+    """The expected results of one mechanism with one budget.
 
     Attributes:
         epsilon: the budget.
@@ -98,7 +98,7 @@ class Line:
     seconds: float
 
     def describe(self) -> dict[str, str]:
-        """What to expect in words: numbers to two figures, "-" where there is nothing to expect."""
+        """Describe the results in words: numbers to two figures, "-" if there is no result."""
         found = self.expected
         return {
             "one_way": describe_error(found.one_way, found.one_way_range),
@@ -114,9 +114,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of a release, by budget and mechanism.
+    """The expected results of a release, by budget and mechanism.
 
-    **Privacy.** Made of the schema and of declared numbers; no row is read.
+    **Privacy.** Computed from the schema and declared numbers; no row is read.
 
     Attributes:
         people: how many people, to two figures; never the true count.
@@ -124,12 +124,12 @@ class Plan:
         delta: the delta of every budget here.
         columns: how many columns are synthesised.
         lines: one for each epsilon and mechanism.
-        odds: by epsilon, what it means as an attacker's odds.
+        odds: the meaning of each epsilon as an attacker's odds.
         recommended: by epsilon, the mechanism to take and why.
         assumed: what was assumed that the schema does not say.
-        accuracy: what was wished for.
+        accuracy: the required accuracy, if any.
         needed: by mechanism, the epsilon that the accuracy needs for groups of one column, and of two columns; None
-            where none up to 20 is enough.
+            if no epsilon up to 20 suffices.
     """
 
     people: int
@@ -149,7 +149,7 @@ class Plan:
         return html_table(title, ("epsilon", "mechanism", "why"), lines, notes=self.assumed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return the plan as plain data, for JSON."""
         facts = {"people": self.people, "rows_each": self.rows_each, "delta": self.delta, "columns": self.columns}
         required: dict[str, Any] = {}
         if self.accuracy is not None:
@@ -182,8 +182,8 @@ def plan(
 ) -> Plan:
     """Predict the errors of a release of this schema about this number of people.
 
-    **Privacy.** Reads no data. `people` is rounded to two figures, so that a true count given by mistake goes no
-    further; where the schema declares `rows`, that is the default.
+    **Privacy.** Reads no data. `people` is rounded to two figures, so that a true count given by mistake is not
+    used; if the schema declares `rows`, that is the default.
 
     Args:
         schema: what is public about the columns; a draft is allowed, and facts left to discovery are assumed.
@@ -191,7 +191,7 @@ def plan(
         epsilons: the budgets to compare; by default 0.5, 1 and 2, or those that the accuracy needs.
         delta: as `default_delta` by default; 0 is pure DP.
         mechanisms: the mechanisms to compare; "auto" stands for the first that it chooses from.
-        accuracy: how right groups must be, such as "200:10%"; the plan then says which epsilon each mechanism needs.
+        accuracy: the accuracy that groups need, such as "200:10%"; the plan then states the epsilon for each mechanism.
 
     Raises:
         SettingError: for a wrong argument, named in the message: an unknown mechanism or one that needs a delta above
@@ -237,13 +237,13 @@ def plan(
 
 
 def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
-    """The mechanism to take among those compared under one budget, and why.
+    """Recommend one of the mechanisms compared under one budget, and state the reason.
 
     The best one has the fewest rows in wrong cells of pairs of columns, measured or not, on the made-up tables. It is
-    worth its budget only if that is less than what columns alone would misplace.
+    recommended only if it misplaces fewer rows than independent columns do.
 
     Args:
-        lines: what to expect of each.
+        lines: the expected results of each.
         columns: how many columns the table has.
     """
     if len(lines) == 1:
@@ -279,7 +279,7 @@ def _error_share(line: Line) -> float:
 
 
 def _check_mechanisms(mechanisms: Any, *, pure: bool) -> list[str]:
-    """The names, each once; an error for an unknown one, and for one that needs a delta where there is none."""
+    """Return the names, each once; refuse unknown ones, and those that need a delta above 0 if it is 0."""
     names = [CHOICES[0] if name == AUTO else name for name in as_names("mechanisms", mechanisms)]
     if not names:
         raise SettingError("mechanisms: give at least one, such as mst (`understudy mechanisms` lists them)")
@@ -289,7 +289,7 @@ def _check_mechanisms(mechanisms: Any, *, pure: bool) -> list[str]:
 
 
 def _check_epsilons(epsilons: Any, delta: float) -> list[float]:
-    """The budgets, each once; an error for one that is no budget."""
+    """Return the budgets, each once; refuse invalid ones."""
     numbers = list(epsilons) if isinstance(epsilons, Iterable) and not isinstance(epsilons, str) else [epsilons]
     if not numbers or any(epsilon is None or isinstance(epsilon, str | bool) for epsilon in numbers):
         raise SettingError("epsilons: give a list of positive numbers, such as [0.5, 1, 2]")
@@ -297,15 +297,15 @@ def _check_epsilons(epsilons: Any, delta: float) -> list[float]:
 
 
 def _find_epsilons(accuracy: Accuracy, predicted: Callable[[float], Prediction]) -> tuple[float | None, float | None]:
-    """The epsilon that the accuracy needs for groups of one column, and of a pair of columns."""
+    """Find the epsilon that the accuracy needs for groups of one column, and of a pair of columns."""
     return _smallest(accuracy, predicted, pairs=False), _smallest(accuracy, predicted, pairs=True)
 
 
 def _smallest(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, pairs: bool) -> float | None:
-    """An epsilon of two figures that meets the accuracy, and not by far; None where there is none up to the largest.
+    """Find about the smallest epsilon, to two figures, that meets the accuracy; None if even the largest does not.
 
-    Errors are about a power of epsilon, at first taken to be its inverse. A mechanism may measure pairs only with more
-    budget, so the search starts from the largest epsilon if there are none with 1.
+    The error is modelled as a power of epsilon, with exponent -1 at first. Some mechanisms measure pairs only with more
+    budget, so the search starts from the largest epsilon if no pair is measured with epsilon 1.
     """
     epsilon = 1.0 if accuracy.error_ratio(predicted(1.0), pairs=pairs) < math.inf else LARGEST_EPSILON
     missed: dict[float, float] = {}
@@ -316,7 +316,7 @@ def _smallest(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, p
 
 
 def _next_epsilon(missed: dict[float, float]) -> float:
-    """Where a power law through the last two errors is what is allowed; through one error, an inverse proportion."""
+    """Return where a power law through the last two errors reaches the allowed error; exponent -1 for one error."""
     known = [(epsilon, max(ratio, 1e-9)) for epsilon, ratio in missed.items() if ratio < math.inf][-2:]
     if not known:
         return LARGEST_EPSILON
@@ -327,13 +327,17 @@ def _next_epsilon(missed: dict[float, float]) -> float:
 
 
 def _round_up(number: float) -> float:
-    """To two figures."""
+    """Round up to two figures."""
     unit = 10.0 ** (math.floor(math.log10(number)) - 1)
     return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
 
 
 def round_people(people: int | None) -> int:
-    """To two figures."""
+    """Round a number of people to two figures.
+
+    Raises:
+        SettingError: if it is missing, not a whole number, or below 10.
+    """
     if people is None:
         raise SettingError(
             "people is missing: give about how many people the table has, such as people=20000 (--people ~20000)"
@@ -354,7 +358,7 @@ def _plain(line: Line) -> dict[str, Any]:
 
 
 def describe_error(typical: float | None, extremes: tuple[float, float] | None) -> str:
-    """To two figures; a range where tables of one schema differ so much that one number says too little."""
+    """Describe an error to two figures; as a range if made-up tables differ too much for one number."""
     if typical is None or extremes is None:
         return "-"
     low, high = extremes
@@ -362,7 +366,7 @@ def describe_error(typical: float | None, extremes: tuple[float, float] | None) 
 
 
 def describe_duration(seconds: float) -> str:
-    """About how long something takes, in a word or two."""
+    """Describe a duration roughly, in a word or two."""
     for limit, words in ((10, "seconds"), (90, "a minute"), (1800, "minutes"), (7200, "an hour")):
         if seconds < limit:
             return words
@@ -377,5 +381,5 @@ def _describe_memory(size: int | None) -> str:
 
 
 def _describe_whole(number: float | None) -> str:
-    """To two figures."""
+    """Describe a whole number to two figures."""
     return "-" if number is None else f"{float(f'{number:.2g}'):.0f}"

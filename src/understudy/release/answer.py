@@ -523,7 +523,7 @@ def _stages_from_rounds(measurements: Sequence[Measurement], rounds: Sequence[Ma
 
 
 def _stages_from_receipt(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
-    """One stage for every measurement, with its share of the budget according to the receipt."""
+    """Return one stage for every measurement, with its share of the budget according to the receipt."""
     capacity = receipt.budget.capacity
     paid: dict[Clique, list[float]] = {}
     for charge in receipt.charges:

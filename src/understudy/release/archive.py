@@ -613,7 +613,7 @@ def _read_places(array: NDArray[Any], count: int) -> set[int]:
 
 
 def _check_settings(value: Any) -> None:
-    """Settings are plain data without arrays, and their numbers are finite."""
+    """Check that settings are plain data without arrays, with finite numbers."""
     if isinstance(value, dict):
         for item in value.values():
             _check_settings(item)

@@ -234,7 +234,7 @@ class LinkedRelease:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the release to one file, completely or not at all.
+        """Write the release to one file, atomically.
 
         Raises:
             OutputError: if the file already exists, or cannot be written.
@@ -256,7 +256,7 @@ class LinkedRelease:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> LinkedRelease:
-        """Read a release of linked tables; nothing in it is run.
+        """Read a release of linked tables; no code in it is executed.
 
         Raises:
             ReleaseError: if it is missing, damaged, altered, of a newer format, or a release of a single table.

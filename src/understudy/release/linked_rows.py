@@ -4,11 +4,11 @@ The root's rows come from its model. The first child of each parent is drawn fro
 on from `next(T)`, column by column, each given what is known: ancestors, the first and the previous sibling, columns
 drawn before (`model/conditional.py`).
 
-**Calibration.** A model of `next(T)` knows the known columns only as well as they were measured there, and it does not
-know that an order leaves some codes no room. Drawn from the model's conditional distribution given other known columns
-than it expects, pairs of columns would be off by more than the noise. So the tables that columns are drawn from are
-multiplied by factors, one for each code and each code of a known column, such that drawn rows have the model's own
-distribution of each column given each single known column (iterative proportional fitting on made-up rows).
+**Calibration.** A model of `next(T)` has its own, noisy distribution of the known columns, and does not account for
+codes that the order of siblings excludes. If columns were drawn from its conditional distributions alone, errors of
+pairs would exceed the noise. The tables that columns are drawn from are therefore multiplied by factors, one for each
+code and each code of a known column, such that drawn rows have the model's distribution of each column given each
+single known column (iterative proportional fitting on made-up rows).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DrawnRows:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """How one column is drawn.
+    """The distribution from which one column is drawn.
 
     Attributes:
         column: the column.
@@ -96,7 +96,7 @@ def calibrate(schema: LinkedSchema, parts: Mapping[str, Release]) -> Steps:
 
 
 class Drawing:
-    """Draws the rows of all tables, as codes of their schemas.
+    """A draw of the rows of all tables, as codes of their schemas.
 
     Args:
         schema: the linked tables.
@@ -159,7 +159,7 @@ class Drawing:
             self.draw_siblings(name, number)
 
     def draw_siblings(self, name: str, number: int) -> None:
-        """Draw the children with the same number of all parents that have so many."""
+        """Draw the children with this number, counted from 0, of all parents that have one."""
         sizes = self._sizes[name]
         rows = (np.cumsum(sizes) - sizes)[sizes > number] + number
         if not len(rows):

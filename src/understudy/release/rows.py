@@ -126,7 +126,7 @@ class RowMaker:
         return self._number_keys(whole, first, first + count - 1 if last is None else last)
 
     def chunks(self, count: int, seed: int | None) -> Iterator[Any]:
-        """The rows in arrow tables of at most `CHUNK_ROWS`; up to that many are the rows of `rows` with that seed.
+        """Yield the rows in arrow tables of at most `CHUNK_ROWS`; a single one has the rows of `rows` with that seed.
 
         Each chunk is drawn by itself: within it counts are as expected up to rounding. Rounding is right on average and
         independent between chunks, so over k chunks a count is off by about sqrt(k) / 2 rows at most, where independent
@@ -323,7 +323,7 @@ class Members:
     size: int
 
     def weights(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
-        """By merged code, the probability of a condition, where `part` is the part of each original code inside it."""
+        """Return the probability of a condition by merged code; `part` is the part of each original code inside it."""
         inside: NDArray[np.float64] = np.add.reduceat(self.chances * part[self.codes], self.starts)
         return inside
 
@@ -552,7 +552,7 @@ def _share_by_level(counts: NDArray[np.float64], sigma: float, level: NDArray[np
 
 
 def _shrink(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shares by noisy counts of cells that hold `sizes` values each, shrunk towards equal shares of the values.
+    """Return shares by noisy counts of cells that hold `sizes` values each, shrunk towards equal shares.
 
     The positive-part James-Stein rule: the deviations from equal shares keep the part of their sum of squares that
     noise does not explain. A sum over k values has k times the variance.

@@ -43,7 +43,7 @@ from understudy.studio.uploads import Refused, UploadLimits
 
 T = TypeVar("T")
 _QUICK_THREADS = 1
-"""How many quick pages are made at once: more would take turns on the interpreter, and each would take longer."""
+"""The number of quick pages that are made at once; with more, each would wait for the interpreter."""
 
 _MOST_FORM = 8 << 20
 _MOST_FIELDS = 20_000
@@ -57,7 +57,7 @@ _STATIC = {
 
 @dataclass(frozen=True)
 class Studio:
-    """Everything that pages work with.
+    """The state that all pages share.
 
     Attributes:
         projects: the projects.
@@ -66,7 +66,7 @@ class Studio:
         planner: predicts errors.
         ledger_address: the ledger; None for the user's own.
         local: whether only this machine can reach the studio; its user may then name any path and database.
-        roots: folders in which paths may lie where the studio is not local.
+        roots: the folders whose tables may be named if the studio is not local.
         uploads: what an upload may be.
     """
 
@@ -86,12 +86,12 @@ class Studio:
 
     @cached_property
     def ledger_reader(self) -> LedgerReader:
-        """Reads from the ledger what many pages show."""
+        """A cache of what many pages show of the ledger."""
         return LedgerReader(self.ledger)
 
 
 class LedgerReader:
-    """Reads from the ledger, and keeps what was read until an entry is added; entries are never changed.
+    """A cache of reads from the ledger, valid until an entry is added; entries are never changed.
 
     Args:
         ledger: the ledger.
@@ -102,7 +102,7 @@ class LedgerReader:
         self._kept: dict[Hashable, tuple[tuple[int, date], Any]] = {}
 
     def read(self, name: Hashable, read: Callable[[Ledger], T]) -> T:
-        """Return what a function reads from the ledger; a day later it is read again, because grants by year age."""
+        """Return what a function reads from the ledger; cached for at most a day, because grants by year age."""
         now = self._ledger.latest, date.today()
         before, value = self._kept.get(name, (None, None))
         if before != now:
@@ -119,11 +119,11 @@ class Form(dict[str, str]):
         self._pairs = pairs
 
     def all(self, name: str) -> list[str]:
-        """Every value of a field."""
+        """Return every value of a field."""
         return [value for key, value in self._pairs if key == name]
 
     def number(self, name: str, words: str) -> float | None:
-        """A number; None if the field is empty.
+        """Return a field as a number; None if it is empty.
 
         Raises:
             SettingError: saying what the field is for.
@@ -162,7 +162,7 @@ class Visit:
 
     @property
     def partial(self) -> bool:
-        """Whether a part of a page is asked for."""
+        """Whether only a part of a page is requested."""
         return "hx-request" in self.request.headers and "hx-boosted" not in self.request.headers
 
     def project(self) -> Project:
@@ -182,7 +182,7 @@ class Visit:
         return HTMLResponse(_templates().get_template(template).render(common | content), status)
 
     def go(self, address: str) -> Response:
-        """Lead to another page; a part of a page makes the whole page go there."""
+        """Redirect to another page; a request for a part of a page redirects the whole page."""
         if self.partial:
             now = urlsplit(self.request.headers.get("hx-current-url", "")).path
             here = now == urlsplit(address).path  # a browser would only scroll to the part that the address names
@@ -192,7 +192,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class Page:
-    """One address.
+    """An address of the studio and the function that answers it.
 
     Attributes:
         method: GET, or POST for everything that changes something.
@@ -301,9 +301,9 @@ _NEXT = (
 
 
 def _show_error(visit: Visit, error: Exception) -> Response:
-    """The page about an error.
+    """Return the page about an error.
 
-    **Privacy.** An error that nobody foresaw is described by its type and place: its message may quote a cell.
+    **Privacy.** An unexpected error is described by its type and place: its message may quote a cell.
     """
     known = error if isinstance(error, UnderstudyError) else InternalError(describe_unexpected(error))
     status, advice = next((status, advice) for kind, status, advice in _NEXT if isinstance(known, kind))
@@ -316,7 +316,7 @@ def _show_error(visit: Visit, error: Exception) -> Response:
 
 
 def _describe_spending(visit: Visit) -> str:
-    """What the ledger says that the project of the address has spent."""
+    """Describe what the project of the address has spent, according to the ledger."""
     key = visit.request.path_params.get("project", "")
     if visit.session is None or visit.session.role != "custodian":
         return "Nothing was spent."
@@ -352,6 +352,6 @@ def _send_static(request: Request) -> Response:
 
 
 def close_studio(studio: Studio) -> None:
-    """End what the studio started, except jobs: they go on."""
+    """Stop what the studio started, except jobs: they continue."""
     studio.planner.close()
     studio.ledger.close()

@@ -1,4 +1,4 @@
-"""The columns of a schema as people see and edit them: a field of the schema file to a form, and back."""
+"""Convert columns of a schema to forms and back: a field of the schema file, as people see and edit it."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class ColumnView:
 
 
 def list_columns(content: Mapping[str, Any], notes: Mapping[str, str]) -> list[ColumnView]:
-    """The columns of a schema, doubtful ones first, otherwise in the order of the table."""
+    """Return the columns of a schema: doubtful ones first, otherwise in the order of the table."""
     views = [view_column(field, place, notes) for place, field in enumerate(content["fields"])]
     return sorted(views, key=lambda view: (not view.doubt, view.place))
 
 
 def view_column(field: Mapping[str, Any], place: int, notes: Mapping[str, str]) -> ColumnView:
-    """A column as a page lists it."""
+    """Return a column as a page lists it."""
     name = field["name"]
     note = notes.get(name, "")
     draft = is_draft(field)
@@ -78,7 +78,7 @@ def view_column(field: Mapping[str, Any], place: int, notes: Mapping[str, str]) 
 
 
 def kind_of(field: Mapping[str, Any]) -> str:
-    """The kind of a field: a key of `KINDS`."""
+    """Return the kind of a field: a key of `KINDS`."""
     ours = field.get("understudy", {})
     if field.get("type") == "discover" or "discover" in [ours.get(key) for key in ("values", "bounds", "bins")]:
         return "discover"
@@ -130,7 +130,7 @@ def _value_of(entry: Any) -> Any:
 
 
 def to_form(field: Mapping[str, Any]) -> dict[str, Any]:
-    """What the form of a column shows."""
+    """Return the values that the form of a column shows."""
     ours, limits = field.get("understudy", {}), field.get("constraints", {})
     listed = field.get("categories", limits.get("enum", []))
     bins = ours.get("bins", "")
@@ -156,7 +156,7 @@ def to_form(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def repeat_form(field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
-    """What the form of a column showed when it was sent; with one grouping of values more or less if asked for."""
+    """Return the values of a form that was sent, with a grouping of values added or removed if requested."""
     levels = _sent_levels(form)
     if (number := form.get("remove_level", "")).isdigit():
         levels = [level for place, level in enumerate(levels, 1) if place != int(number)]
@@ -194,7 +194,7 @@ def from_form(field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, An
 
 
 def _form_facts(name: str, kind: str, field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
-    """The facts of a form that go with a kind."""
+    """Return the facts of a form that belong to a kind."""
     if kind == "drop":
         return {"type": "any", "understudy": {"kind": "drop"}}
     if kind == "id":
@@ -232,7 +232,7 @@ def _form_facts(name: str, kind: str, field: Mapping[str, Any], form: Mapping[st
 
 
 def _show_level(level: Mapping[str, Any]) -> dict[str, str]:
-    """A level as a form shows it: ``value = group`` on each line; for numbers and times a width, or edges."""
+    """Return a level as a form shows it: lines ``value = group``; for numbers and times a width, or edges."""
     groups, edges = level.get("groups") or {}, level.get("edges")
     lines = [_format_pair(value, group) for group, values in groups.items() for value in values]
     text = "\n".join(lines) if lines else ", ".join(map(str, edges)) if edges else str(level.get("width", ""))
@@ -240,14 +240,14 @@ def _show_level(level: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sent_levels(form: Mapping[str, str]) -> list[dict[str, str]]:
-    """The groupings of a form that was sent."""
+    """Return the groupings of a form that was sent."""
     numbers = takewhile(lambda number: f"level-name-{number}" in form, range(1, _MOST_LEVELS + 1))
     parts = ("name", "text", "rest")
     return [{part: form.get(f"level-{part}-{number}", "").strip() for part in parts} for number in numbers]
 
 
 def _new_level(form: Mapping[str, str], levels: list[dict[str, str]]) -> dict[str, str]:
-    """An empty grouping: a line for each value, or for each group of the grouping before it."""
+    """Return an empty grouping: a line for each value, or for each group of the previous grouping."""
     before = [group for _, group in parse_pairs(levels[-1]["text"])] + [levels[-1]["rest"]] if levels else []
     values = before if levels else [value for value, _ in parse_pairs(form.get("values", ""))]
     lines = [f"{_format_pair(value, None)} = " for value in dict.fromkeys(values) if value]
@@ -255,7 +255,7 @@ def _new_level(form: Mapping[str, str], levels: list[dict[str, str]]) -> dict[st
 
 
 def _parse_level(name: str, kind: str, level: Mapping[str, str]) -> dict[str, Any]:
-    """A grouping as the schema file writes it."""
+    """Parse a grouping into the form of the schema file."""
     title, text, rest = level["name"], level["text"], level["rest"]
     if not title:
         raise SchemaError(f"column {name!r}: give the grouping a name, such as region")
@@ -275,7 +275,7 @@ def _parse_level(name: str, kind: str, level: Mapping[str, str]) -> dict[str, An
 
 
 def _form_values(name: str, field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
-    """The values of categories; they stay numbers if they were and all still are."""
+    """Return the values of categories; numbers stay numbers if all of them still are."""
     pairs = list(parse_pairs(form.get("values", "")))
     if not pairs:
         raise SchemaError(f"column {name!r}: list at least one value")
@@ -293,7 +293,7 @@ def _form_values(name: str, field: Mapping[str, Any], form: Mapping[str, str]) -
 
 
 def parse_pairs(text: str) -> Iterator[tuple[str, str | None]]:
-    r"""Lines of ``value`` or ``value = meaning``; a value that holds " = " is written in double quotes.
+    r"""Parse lines of ``value`` or ``value = meaning``; a value that contains " = " is in double quotes.
 
     >>> list(parse_pairs('F = female\nX =\n"a = b" = c'))
     [('F', 'female'), ('X', None), ('a = b', 'c')]
@@ -317,7 +317,7 @@ def _format_pair(value: Any, meaning: Any) -> str:
 
 
 def parse_number(text: str, kind: str) -> Any:
-    """A bound as the schema file writes it: a number, or the text of a date; text that is neither stays as it is."""
+    """Parse a bound into the form of the schema file: a number or a date; other text is returned unchanged."""
     text = text.strip()
     if kind in ("date", "datetime"):
         return text

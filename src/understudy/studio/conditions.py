@@ -1,4 +1,4 @@
-"""Conditions on columns, built by clicks: for questions about a release, and for rules."""
+"""Read conditions on columns from forms, for questions about a release and for rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_column(schema: Schema, name: str) -> Coded:
 
 
 def condition_form(column: Coded) -> dict[str, Any]:
-    """What the form of a condition on a column shows; its key tells the fields of several conditions apart."""
+    """Return the values that the form of a condition shows; its key distinguishes several conditions."""
     values = _values_of(column)
     return {
         "name": column.name,
@@ -40,7 +40,7 @@ def condition_form(column: Coded) -> dict[str, Any]:
 
 
 def _values_of(column: Coded) -> list[tuple[str, str]]:
-    """The values that a condition can name, with their labels."""
+    """Return the values that a condition can name, with their labels."""
     if isinstance(column, Categorical):
         return [(str(value), column.labels.get(str(value), str(value))) for value in column.values]
     return [("true", "true"), ("false", "false")] if isinstance(column, Boolean) else []

@@ -51,7 +51,7 @@ class Session:
     """A signed-in browser.
 
     Attributes:
-        role: what it may do.
+        role: what the session may do.
         who: the name under which the ledger records it.
         name: the name shown on pages.
         token: the token of its holder, for jobs that it starts; None for the user who started the studio.
@@ -116,7 +116,7 @@ class Sessions:
                 del self._sessions[key]
 
     def use_launch(self, given: str) -> bool:
-        """Whether this is the launch secret; it is used up by that."""
+        """Return whether this is the launch secret, which is then invalid."""
         with self._lock:
             if self._launch is None or not compare_digest(self._launch.encode(), given.encode()):
                 return False
@@ -188,7 +188,7 @@ class Guard:
 
 
 def _is_same_site(request: Request) -> bool:
-    """Whether a browser says that one of our own pages sent the request.
+    """Return whether the headers state that one of our own pages sent the request.
 
     A link on another site may lead here (a navigation without a body); nothing else may come from there.
     """
@@ -204,7 +204,7 @@ def _is_same_site(request: Request) -> bool:
 
 
 def holds_token(session: Session | None, form: Mapping[str, Any], headers: Mapping[str, str]) -> bool:
-    """Whether a form or a header carries the CSRF token of the session."""
+    """Return whether a form or a header has the CSRF token of the session."""
     given = headers.get("x-csrf-token") or form.get("csrf")
     return session is not None and isinstance(given, str) and compare_digest(given.encode(), session.csrf.encode())
 

@@ -1,6 +1,6 @@
-"""Long work in child processes, each with a limit of memory and of time: drafts, rehearsals, releases.
+"""Run drafts, rehearsals and releases in child processes, each with a limit of memory and of time.
 
-A job writes how far it is into a file of its project, so that it survives a closed browser and a stopped studio. It is
+A job writes its progress into a file of its project, so that it survives a closed browser and a stopped studio. It is
 started as ``python -m understudy.studio.jobs FOLDER TASK``.
 """
 
@@ -46,9 +46,9 @@ STAGES = {
 """The stages of a job in words."""
 
 LOWERED = 5
-"""How far the priority of a job is lowered: a page that wants the processor as well gets three times as much of it."""
+"""The lowered priority of a job: a page gets about three times as much of the processor."""
 
-_GRACE_SECONDS = 20.0  # until a job that does not stop by itself is ended
+_GRACE_SECONDS = 20.0  # after which a job that does not stop by itself is killed
 _STARTING_SECONDS = 120.0
 _STARTING = 15.0  # seconds that every job takes to start and to write its files
 _WRITES_PER_SECOND = 5
@@ -56,7 +56,7 @@ _WRITES_PER_SECOND = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job may use.
+    """The memory and time that a job may use.
 
     Attributes:
         memory_bytes: the most memory; by default three quarters of the machine's.
@@ -71,11 +71,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Job:
-    """How far a job is.
+    """The state of a job.
 
     Attributes:
         task: "draft", "rehearse" or "release".
-        state: "lost" if its process ended without a word.
+        state: "lost" if its process ended without reporting an end.
         started: when, in seconds since 1970.
         stage: a key of `STAGES`.
         fraction: how much of the stage is done; None if unknown.
@@ -108,10 +108,10 @@ class Job:
         return STAGES.get(self.stage, "Working")
 
     def time_left(self, expected: float | None) -> str:
-        """About how long it will take, in words.
+        """The remaining time, roughly, in words.
 
         Args:
-            expected: about how many seconds the whole job takes; None if nobody knows.
+            expected: about how many seconds the whole job takes; None if unknown.
         """
         passed = time.time() - self.started
         if expected is None:
@@ -150,7 +150,7 @@ class Jobs:
         self._lock = threading.Lock()
 
     def start(self, project: Project, task: str, *, token: str | None = None) -> None:
-        """Start a job in a process of its own, which goes on if the studio stops.
+        """Start a job in its own process, which continues if the studio stops.
 
         Args:
             project: the project.
@@ -166,7 +166,7 @@ class Jobs:
             if job is not None and job.active:
                 raise InputError("this project is being worked on already; wait for it, or cancel it")
             if (last := _children.get(project.folder)) is not None:
-                with suppress(subprocess.TimeoutExpired):  # its work is done; it ends in a moment
+                with suppress(subprocess.TimeoutExpired):  # its work is done, and its process is about to end
                     last.wait(_GRACE_SECONDS)
             running = [one for one in map(read_job, self._projects.all()) if one is not None and one.active]
             if len(running) >= self.limits.jobs:
@@ -183,14 +183,14 @@ class Jobs:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
-                    creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows: not the studio's console
+                    creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows: not in the studio's console
                 )
             except OSError:
                 _write_job(project.folder, Job(task, "failed", time.time(), message="the job could not be started"))
                 raise OutputError("a new process cannot be started; close other programs and try again") from None
 
     def cancel(self, project: Project) -> None:
-        """Ask a job to stop; it ends in a moment, and what it recorded is kept."""
+        """Ask a job to stop; what it recorded is kept."""
         job = read_job(project)
         if job is not None and job.active and job.process is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -198,7 +198,7 @@ class Jobs:
 
 
 _children: dict[Path, subprocess.Popen[bytes]] = {}
-"""Processes that this studio started, by their project's folder: they have to be asked for their end."""
+"""Processes that this studio started, by their project's folder; they must be waited for."""
 
 
 def _reap() -> None:
@@ -239,7 +239,7 @@ class Reporter:
         _write_job(folder, job)
 
     def __call__(self, step: Step) -> None:
-        """Report a step; it is public, as every step is."""
+        """Report a step, which contains public facts only."""
         changed = step.stage != self.job.stage
         self.job = replace(self.job, stage=step.stage, fraction=step.fraction, detail=step.detail[:200])
         if changed or time.monotonic() - self._last > 1 / _WRITES_PER_SECOND:
@@ -291,12 +291,12 @@ TASKS: dict[str, Callable[[Projects, Project, Progress], None]] = {
 
 
 def main(folder: Path, task: str, limits: Mapping[str, Any]) -> None:
-    """Do a task of a project within its limits, and report how it ended."""
+    """Run a task of a project within its limits, and report how it ended."""
     ended: list[str] = []  # why it was asked to stop
 
     def stop(number: int, frame: FrameType | None) -> None:
         ended.append("time" if number == getattr(signal, "SIGALRM", None) else "cancel")
-        late = threading.Timer(_GRACE_SECONDS, os._exit, [130])  # where a library does not let an interrupt through
+        late = threading.Timer(_GRACE_SECONDS, os._exit, [130])  # for a library that blocks interrupts
         late.daemon = True
         late.start()
         raise KeyboardInterrupt
@@ -328,7 +328,7 @@ def main(folder: Path, task: str, limits: Mapping[str, Any]) -> None:
 
 
 def lower_priority() -> None:
-    """Let this process wait for others where both want the processor, so that pages stay quick while it computes."""
+    """Lower the priority of this process, so that pages stay fast while it computes."""
     with suppress(psutil.Error, OSError):
         psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", LOWERED))  # Windows has classes
     with suppress(OSError):  # Linux weighs sessions against each other, and a job has a session of its own
@@ -336,7 +336,7 @@ def lower_priority() -> None:
 
 
 def limit_memory(most: int) -> None:
-    """Limit the memory of this process, where the operating system can."""
+    """Limit the memory of this process, if the operating system supports it."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

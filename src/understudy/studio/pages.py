@@ -1,7 +1,6 @@
 """The custodian's pages: sign in, table, columns, budget, release, ledger.
 
-Every page reads the state of a project, calls a function of the package and renders a template; nothing is computed
-here that the command line would compute in another way.
+Every page reads the state of a project, calls the functions that the command line uses, and renders a template.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The steps of the slider."""
 
 _MOST_EPSILON = 20.0
-_MOST_RUNS = 200  # on the page about the ledger
+_MOST_RUNS = 200  # runs shown on the page about the ledger
 
 # -- Signing in
 
@@ -62,7 +61,7 @@ def launch(visit: Visit) -> Response:
 
 
 def show_login(visit: Visit) -> Response:
-    """The page to sign in with a token."""
+    """Show the page to sign in with a token."""
     return visit.page("login.html", wrong="") if visit.session is None else RedirectResponse("/", 303)
 
 
@@ -92,7 +91,7 @@ def log_out(visit: Visit) -> Response:
 
 
 def home(visit: Visit) -> Response:
-    """Begin with a table, or go on with earlier work; an analyst sees what was shared."""
+    """Show the start page: a new table or earlier projects; for an analyst, shared releases."""
     projects = visit.studio.projects.all()
     if visit.person.role != "custodian":
         shared = [project for project in projects if project.shared and project.release.exists()]
@@ -108,7 +107,7 @@ def home(visit: Visit) -> Response:
 
 
 def _progress_of(project: Project) -> tuple[str, str]:
-    """How far a project is, in words, and the address of its next page."""
+    """Return the progress of a project in words, and the address of its next page."""
     job, base = read_job(project), f"/p/{project.id}"
     if job is not None and job.active:
         return f"{job.words} …", f"{base}/{'columns' if job.task == 'draft' else 'release'}"
@@ -150,7 +149,7 @@ async def begin_with_upload(visit: Visit) -> Response:
 
 
 def show_table(visit: Visit) -> Response:
-    """The names of the columns and how the file is written; no more is read before the custodian asks."""
+    """Show the names of the columns and the format of the file; nothing else is read before the custodian asks."""
     project = visit.project()
     return visit.page(
         "table.html",
@@ -168,7 +167,7 @@ def start_draft(visit: Visit) -> Response:
     name = check_name(visit.form.get("name", "").strip() or project.name)
     if visit.form.get("how") == "buy":
         content, notes = draft_names(first_file(project.table), unit="row")
-        del content["understudy"]["privacy_unit"]  # nobody said so yet
+        del content["understudy"]["privacy_unit"]  # the custodian has not declared it yet
         project.write_content(content)
         with visit.studio.projects.edit(project.id) as edit:
             edit.set(name=name, bought=True, notes={}, questions=notes)
@@ -185,7 +184,7 @@ def start_draft(visit: Visit) -> Response:
 
 
 def show_columns(visit: Visit) -> Response:
-    """The columns, doubtful ones first; while the draft is made, how far it is."""
+    """Show the columns, doubtful ones first; while the draft is made, its progress."""
     project = visit.project()
     job = read_job(project)
     content = project.content()
@@ -233,7 +232,7 @@ def _content(project: Project) -> dict[str, Any]:
 
 
 def show_column(visit: Visit) -> Response:
-    """The form of one column."""
+    """Show the form of one column."""
     project = visit.project()
     content = _content(project)
     place, field = _field(visit, content)
@@ -243,7 +242,7 @@ def show_column(visit: Visit) -> Response:
 def _column_page(
     visit: Visit, project: Project, place: int, content: Mapping[str, Any], form: Mapping[str, Any], wrong: str = ""
 ) -> Response:
-    """The form of a column as it is, or as it was sent."""
+    """Return the form of a column as it is saved, or as it was sent."""
     return visit.page(
         "column_form.html" if visit.partial else "column.html",
         400 if wrong else 200,
@@ -258,7 +257,7 @@ def _column_page(
 
 
 def change_kind(visit: Visit) -> Response:
-    """The same form for another kind, with one more grouping of values, or with one less."""
+    """Show the same form for another kind, or with a grouping of values added or removed."""
     project = visit.project()
     content = _content(project)
     place, field = _field(visit, content)
@@ -340,13 +339,13 @@ def _replace_rules(content: dict[str, Any], rules: list[Any]) -> dict[str, Any]:
 
 
 def show_rule_fields(visit: Visit) -> Response:
-    """The fields of a rule of another kind."""
+    """Show the fields of a rule of another kind."""
     names = [column.name for column in visit.project().schema().coded]
     return visit.page("rule_fields.html", project=visit.project(), names=names, kind=visit.form.get("kind", "order"))
 
 
 def show_rule_condition(visit: Visit) -> Response:
-    """The form of one condition of a rule."""
+    """Show the form of one condition of a rule."""
     project = visit.project()
     if not (name := visit.form.get("column", "")):
         return Response("", media_type="text/html")
@@ -354,7 +353,7 @@ def show_rule_condition(visit: Visit) -> Response:
 
 
 def check_rule(visit: Visit) -> Response:
-    """Check a rule at once, without adding it; nothing is said while it is not complete."""
+    """Check a rule at once, without adding it; an incomplete rule gets no message."""
     project = visit.project()
     content = _content(project)
     try:
@@ -368,7 +367,7 @@ def check_rule(visit: Visit) -> Response:
 
 
 def accept_columns(visit: Visit) -> Response:
-    """Accept every column as it is shown, and say who is protected."""
+    """Accept every column as it is shown, and declare who is protected."""
     project = visit.project()
     _refuse_spent(visit, project)
     with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
@@ -385,7 +384,7 @@ def accept_columns(visit: Visit) -> Response:
 
 
 def _unit_of(form: Form, names: list[str]) -> Any:
-    """Who is protected, as a schema file writes it."""
+    """Return who is protected, as a schema file writes it."""
     if form.get("unit") == "row":
         return "row"
     if form.get("unit") != "column":
@@ -402,7 +401,7 @@ def _unit_of(form: Form, names: list[str]) -> Any:
 
 
 def show_budget(visit: Visit) -> Response:
-    """The budget and what it buys."""
+    """Show the budget and its expected results."""
     project = visit.project()
     if not project.reviewed:
         return visit.go(f"/p/{project.id}/columns")
@@ -424,14 +423,14 @@ def show_budget(visit: Visit) -> Response:
 
 
 def _slider(epsilon: float) -> dict[str, Any]:
-    """What the field and the slider of epsilon show; the slider stands at its nearest step."""
+    """Return the values of the field and the slider of epsilon; the slider is at the nearest step."""
     step = min(range(len(EPSILONS)), key=lambda step: abs(math.log(EPSILONS[step] / epsilon)))
     return {"epsilon": epsilon, "step": step, "steps": len(EPSILONS) - 1}
 
 
 @cache
 def _mechanisms() -> list[tuple[str, str]]:
-    """The mechanisms that can be chosen, with a word about when to use each."""
+    """Return the mechanisms that can be chosen, and when to use each."""
     found = [
         (name, chosen.when or "") for name, chosen in sorted(mechanism_classes().items()) if not needs_public(name)
     ]
@@ -439,7 +438,7 @@ def _mechanisms() -> list[tuple[str, str]]:
 
 
 def _allowance(visit: Visit, dataset: str) -> dict[str, Any]:
-    """What was spent on a dataset, and what its grants still allow."""
+    """Return what was spent on a dataset, and what its grants still allow."""
 
     def read(book: Ledger) -> dict[str, Any]:
         if dataset not in book.datasets():
@@ -450,7 +449,7 @@ def _allowance(visit: Visit, dataset: str) -> dict[str, Any]:
 
 
 def predict(visit: Visit) -> Response:
-    """What an epsilon buys; or which epsilon an accuracy takes."""
+    """Show the expected results of an epsilon, or the epsilon that an accuracy needs."""
     project = visit.project()
     form = visit.form
     if form.get("by") == "slider":
@@ -491,7 +490,7 @@ def _people_of(form: Form) -> int | None:
 
 
 def save_budget(visit: Visit) -> Response:
-    """Keep the budget, and go on to the release or to a rehearsal."""
+    """Save the budget, and continue with the release or a rehearsal."""
     project = visit.project()
     _refuse_spent(visit, project)
     epsilon, people = _epsilon_of(visit.form), _people_of(visit.form)
@@ -505,7 +504,7 @@ def save_budget(visit: Visit) -> Response:
     with visit.studio.projects.edit(project.id, visit.form.get("version", "")) as edit:
         project = edit.set(epsilon=epsilon, people=found.people, delta=default_delta(found.people), mechanism=mechanism)
         project.write_run()
-        run = resolve(RunFile.load(project.run_file).spec())  # refuses now what the run would refuse
+        run = resolve(RunFile.load(project.run_file).spec())  # so that the run is not refused later
         line = found.line(run.mechanism.name)
         project = edit.set(
             chosen=run.mechanism.name, reason=run.spec.reason or "", seconds=None if line is None else line.seconds
@@ -520,7 +519,7 @@ def save_budget(visit: Visit) -> Response:
 
 
 def _is_spent(visit: Visit, project: Project) -> bool:
-    """Whether the run of a project has spent its budget, so that nothing about it can change any more."""
+    """Return whether the run of a project has spent its budget and can no longer be changed."""
     key = project.run_key()
     return key is not None and visit.studio.ledger_reader.read(
         ("spent", key), lambda book: project.spending(book).state in ("answered", "finished")
@@ -538,7 +537,7 @@ def _refuse_spent(visit: Visit, project: Project) -> None:
 
 
 def show_release(visit: Visit) -> Response:
-    """What is about to be spent, and the button; then how far the release is."""
+    """Show what the release will spend, with the button to start it; then its progress."""
     project = visit.project()
     job = read_job(project)
     if job is not None and job.task == "release":
@@ -564,7 +563,7 @@ def show_release(visit: Visit) -> Response:
 
 
 def start_release(visit: Visit) -> Response:
-    """Make the release, in a job; or continue one that stopped."""
+    """Start the release in a job, or continue one that stopped."""
     project = visit.project()
     if project.archive.exists():
         return visit.go(f"/p/{project.id}/result")
@@ -579,7 +578,7 @@ def start_release(visit: Visit) -> Response:
 
 
 def show_progress(visit: Visit) -> Response:
-    """How far a job is, as a part of a page; it leads on when the job is done."""
+    """Show the progress of a job, as a part of a page; redirect when the job is done."""
     project = visit.project()
     job = read_job(project)
     if job is None:
@@ -618,7 +617,7 @@ def cancel_job(visit: Visit) -> Response:
 
 
 def return_budget(visit: Visit) -> Response:
-    """Return the budget of a run that reserved it and was answered nothing, and go back to the budget."""
+    """Return the reserved budget of a run without answers, and go back to the budget page."""
     project = visit.project()
     job = read_job(project)
     if job is not None and job.active:
@@ -633,7 +632,7 @@ def return_budget(visit: Visit) -> Response:
 
 
 def open_project(visit: Visit) -> Response:
-    """Lead to the page of a project where its work stands."""
+    """Redirect to the current page of a project."""
     project = visit.project()
     return visit.go(f"/p/{project.id}/result" if visit.person.role != "custodian" else _progress_of(project)[1])
 
@@ -654,7 +653,7 @@ def begin_again(visit: Visit) -> Response:
 
 
 def show_ledger(visit: Visit) -> Response:
-    """What was spent on whom, by whom; grants and tokens."""
+    """Show what was spent on each dataset and by whom, grants and tokens."""
     return _ledger_page(visit)
 
 
@@ -664,7 +663,7 @@ def _ledger_page(visit: Visit, status: int = 200, **content: Any) -> Response:
 
 
 def _read_ledger(book: Ledger) -> dict[str, Any]:
-    """What the page about the ledger shows."""
+    """Return the content of the page about the ledger."""
     runs, tokens = list(reversed(book.reservations())), book.tokens()
     names = {token.holder: token.name for token in tokens}
     rows = [

@@ -1,4 +1,4 @@
-"""Predictions in a process of their own, so that pages stay quick: one JSON line asks, one answers.
+"""Predict errors in a child process, so that pages stay fast: each question and each answer is one line of JSON.
 
 It is started as ``python -m understudy.studio.planner``, once, and keeps what it predicted in memory.
 """
@@ -24,7 +24,7 @@ from understudy.yaml_json import read_json
 
 @dataclass(frozen=True)
 class Expectation:
-    """What to expect of one mechanism: its name, about how many seconds it takes, and the rest in words."""
+    """The expected results of one mechanism: its name, about how many seconds it takes, and the rest in words."""
 
     mechanism: str
     seconds: float
@@ -33,12 +33,12 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a budget buys.
+    """The expected results of a budget.
 
     Attributes:
         epsilon: the budget.
         people: about how many people, to two figures.
-        lines: what to expect of each mechanism that was compared.
+        lines: the expected results of each mechanism that was compared.
         odds: what the budget means as an attacker's odds.
         name: the recommended mechanism.
         reason: why it is recommended.
@@ -56,12 +56,12 @@ class Prediction:
     met: bool
 
     def line(self, mechanism: str) -> Expectation | None:
-        """What to expect of a mechanism; None if it was not compared."""
+        """Return the expected results of a mechanism; None if it was not compared."""
         return next((line for line in self.lines if line.mechanism == mechanism), None)
 
 
 class Planner:
-    """Asks `understudy.plan` in a child process.
+    """A client of `understudy.plan` in a child process.
 
     Args:
         limits: the memory that the process may use.
@@ -88,7 +88,7 @@ class Planner:
         epsilon: float | None = None,
         accuracy: Accuracy | None = None,
     ) -> Prediction:
-        """Predict what a budget buys, or the smallest budget that meets an accuracy.
+        """Predict the results of a budget, or find the smallest budget that meets an accuracy.
 
         Raises:
             SettingError: as `understudy.plan`.
@@ -148,7 +148,7 @@ class Planner:
 
 
 def answer_question(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer one question as plain data; an error that we can explain is an answer, too."""
+    """Answer one question as plain data; an expected error is an answer, too."""
     from understudy.planning import plan
     from understudy.planning.plan import LARGEST_EPSILON
     from understudy.schema import Schema

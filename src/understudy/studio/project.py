@@ -31,7 +31,7 @@ Stamp: TypeAlias = tuple[int, int, int]
 
 
 def file_stamp(path: Path) -> Stamp:
-    """What changes whenever a file is written again, so that what was read from it can be kept until then.
+    """Return a stamp that changes whenever the file is written, for caches of what was read from it.
 
     Raises:
         OSError: if there is no such file.
@@ -50,7 +50,7 @@ class Conflict(InputError):
 
 @dataclass(frozen=True)
 class Project:
-    """What is known about one piece of work; its files are in `folder`.
+    """The state of the work on one release; its files are in `folder`.
 
     Attributes:
         id: 128 random bits, which nobody can guess.
@@ -150,7 +150,7 @@ class Project:
         write_text(json.dumps(content), self.draft_file, private=True)
 
     def schema(self) -> Schema:
-        """The schema as it is edited; drafts are allowed.
+        """Return the schema as it is edited; drafts are allowed.
 
         Raises:
             SchemaError: if there is none yet, or it contradicts itself.
@@ -197,7 +197,7 @@ class Project:
             return None
 
     def spending(self, ledger: Ledger) -> Spending:
-        """What the ledger says about the run of this project."""
+        """Return what the run of this project has spent, according to the ledger."""
         key = self.run_key()
         found = None if key is None else ledger.find_by_key(key)
         if found is None:
@@ -290,7 +290,7 @@ class Projects:
             raise Missing("there is no such page") from None
 
     def all(self) -> list[Project]:
-        """Every project, the newest first."""
+        """Return every project, the newest first."""
         found = []
         for folder in self.folder.iterdir():
             try:
@@ -333,7 +333,7 @@ class Edit:
         self.project = project
 
     def set(self, **facts: Any) -> Project:
-        """Change facts; saved when the block of `Projects.edit` ends."""
+        """Change attributes; they are saved when the block of `Projects.edit` ends."""
         self.project = replace(self.project, **facts)
         return self.project
 

@@ -40,7 +40,7 @@ OWN_DOWNLOADS = {
 
 
 def _file_of(project: Project, name: str) -> Path:
-    """Where a file lies that can be downloaded; no other name leads to a file."""
+    """Return the path of a file that can be downloaded; other names are refused."""
     places = {
         "bundle.zip": project.archive,
         "rows.csv": project.bundle / "rows.csv",
@@ -73,7 +73,7 @@ def _load(path: Path, _: Stamp) -> Release:
 
 
 def show_result(visit: Visit) -> Response:
-    """The report, questions and downloads."""
+    """Show the report, questions and downloads."""
     project = visit.project()
     if not project.archive.exists():
         return visit.go(f"/p/{project.id}/release")
@@ -96,12 +96,12 @@ def show_result(visit: Visit) -> Response:
 
 
 def show_report(visit: Visit) -> Response:
-    """The public report, as a page that runs no script."""
+    """Show the public report, as a page that runs no script."""
     return _report(visit.project().report)
 
 
 def show_rehearsal(visit: Visit) -> Response:
-    """The report of the last rehearsal."""
+    """Show the report of the last rehearsal."""
     return _report(visit.project().rehearsal_report)
 
 
@@ -126,7 +126,7 @@ def download(visit: Visit) -> Response:
 
 
 def share(visit: Visit) -> Response:
-    """Let analysts see the release, or no longer."""
+    """Share the release with analysts, or stop sharing it."""
     project = visit.project()
     if not project.archive.exists():
         raise InputError("the release is not made yet; there is nothing to share")
@@ -139,7 +139,7 @@ def share(visit: Visit) -> Response:
 
 
 def show_condition(visit: Visit) -> Response:
-    """The form of one condition on a column; nothing for a condition that was removed."""
+    """Show the form of one condition on a column; nothing for a condition that was removed."""
     name = visit.form.get("column", "")
     if not name:
         return HTMLResponse("")
@@ -177,7 +177,7 @@ def infer(visit: Visit) -> Response:
 
 
 def _statistic(release: Release, form: Form) -> str:
-    """The statistic that a form describes, as `Release.infer` reads it."""
+    """Return the statistic that a form describes, as `Release.infer` takes it."""
     kind, first = form.get("statistic", ""), form.get("first", "")
     others = [name for name in form.all("other") if name]
     if kind not in STATISTICS:

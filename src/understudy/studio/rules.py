@@ -1,4 +1,4 @@
-"""The rules of a schema as people see and build them: a rule in words, and a form to a rule."""
+"""Describe rules of a schema in words, and read rules from forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_SHOWN = 3
 
 
 def describe_rule(rule: Mapping[str, Any]) -> str:
-    """A rule in words."""
+    """Describe a rule in words."""
     if "order" in rule:
         return f"{(' < ' if rule.get('strict') else ' ≤ ').join(rule['order'])}, in every row"
     if "impossible" in rule:
@@ -71,7 +71,7 @@ def rule_from_form(schema: Schema, form: Form) -> dict[str, Any]:
 
 
 def _format_condition(schema: Schema, name: str, condition: Any) -> Any:
-    """A condition as a rule writes it: values, or a range without its open end."""
+    """Return a condition as a rule writes it: values, or a range without its open end."""
     if isinstance(condition, list):
         return condition
     kind = find_column(schema, name).kind

@@ -43,7 +43,7 @@ def serve(
     browser: bool = True,
     announce: Callable[[str, Mapping[str, Any]], None] = lambda words, told: None,
 ) -> None:
-    """Serve the studio until it is interrupted. Jobs that are running then go on.
+    """Serve the studio until it is interrupted. Running jobs then continue.
 
     Args:
         host: the address to listen on. Beyond this machine, or with a name, everybody needs a token of the ledger, and
@@ -51,7 +51,7 @@ def serve(
         port: the port; 0 for a free one.
         names: further names under which browsers reach the studio, such as that of the proxy.
         folder: where projects are kept; by default in the user's data folder.
-        data: folders with tables that may be named by path, where the studio is not local.
+        data: folders with tables that may be named by path if the studio is not local.
         ledger: the address of the ledger.
         limits: what a job may use.
         uploads: what an upload may be.
@@ -62,7 +62,7 @@ def serve(
         SettingError: if the address cannot be used, or nobody could sign in.
         OutputError: if the folder cannot be used.
     """
-    local = is_loopback(host) and not names  # a name means that a proxy brings people from elsewhere
+    local = is_loopback(host) and not names  # a name means that a proxy serves other machines
     if not local:
         _check_reachable(host, port, names, ledger)
     limits = limits or Limits()
@@ -109,7 +109,7 @@ def _launch_address(host: str, port: int, launch: str) -> str:
 
 
 def _describe_start(host: str, port: int, address: str | None) -> str:
-    """What the user should see."""
+    """Return the message that the user sees."""
     if address is None:
         return (
             f"The studio listens on {host}, port {port}. Everybody signs in with a token.\n"
@@ -174,7 +174,7 @@ def make_server(app: ASGIApp, protocol: type[HeaderTimeout] = HeaderTimeout) -> 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reachable from this machine only.
+    """Return whether an address is reachable from this machine only.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "studio.example.org")]
     [True, True, True, False, False]
@@ -188,7 +188,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_hosts(host: str, port: int, names: Sequence[str], *, local: bool) -> frozenset[str]:
-    """The values of the header `Host` that are the studio's own."""
+    """Return the values of the header `Host` that are the studio's own."""
     own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host} if local else set()
     own |= set() if local or host in ("0.0.0.0", "::") else {host}  # noqa: S104 - not an address to bind
     found = {f"{name}:{port}" for name in own} | set(names)

@@ -1,4 +1,4 @@
-"""An icon that starts the studio by a double click, for people who do not use a terminal."""
+"""Write an icon that starts the studio by a double click, for people who do not use a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table that a person names: may it be read, is it one table, and how is it written?
+"""Check a table that a person names: whether it may be read, whether it is one table, and its format.
 
-**Privacy.** Names of columns and the format of files are read, no more; a file without a line of names shows its first
-lines to whoever may read the file anyway.
+**Privacy.** Only names of columns and the format of files are read. Of a file without a header, the first lines are
+shown, to people who may read the file anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from understudy.source.place import CSV, list_files, source_kind
 from understudy.studio.uploads import find_ending
 from understudy.yaml_json import is_yaml_or_json
 
-_MOST_FILES = 50  # of a folder are asked for their names before the draft reads them all
+_MOST_FILES = 50  # the most files of a folder whose names of columns are read before the draft reads them all
 _MARKS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", ".": "point", "": "none"}
 _LINKED = (
     "Pages describe one table. Give the path of a single table; tables that are linked by keys get one release "
@@ -30,7 +30,7 @@ _LINKED = (
 
 @dataclass(frozen=True)
 class Format:
-    """How a table is written.
+    """The format of a table.
 
     Attributes:
         names: the names of its columns.
@@ -107,12 +107,12 @@ def _names_of(file: Path) -> tuple[str, ...]:
 
 
 def first_file(table: str) -> str:
-    """A file that shows how the table is written; the table itself, if it is not a folder."""
+    """Return a file that shows the format of the table; the table itself if it is not a folder."""
     return str(list_files(table)[0]) if source_kind(table) == "files" else table
 
 
 def read_format(table: str) -> Format:
-    """Read the names of the columns, and how the file is written.
+    """Read the names of the columns and the format of the file.
 
     Raises:
         InputError: if the table cannot be read.
@@ -134,7 +134,7 @@ def read_format(table: str) -> Format:
 
 
 def _describe_dialect(dialect: Mapping[str, Any], *, header: bool) -> tuple[tuple[str, str], ...]:
-    """How a text file is written, in words; a line of names does not show the decimal mark."""
+    """Describe the format of a text file in words, without the decimal mark, which a line of names does not show."""
     decimal = () if header else (("Decimal mark", _MARKS.get(dialect["decimal"], dialect["decimal"])),)
     return (
         ("Cells are separated by a", _MARKS.get(dialect["delimiter"], dialect["delimiter"])),

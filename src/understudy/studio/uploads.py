@@ -40,7 +40,7 @@ _CELL_BYTES = 8
 
 @dataclass(frozen=True)
 class UploadLimits:
-    """What an upload may be.
+    """The limits of an upload.
 
     Attributes:
         size_bytes: the largest file.
@@ -229,7 +229,7 @@ class _Form:
 
 
 def clean_name(given: str) -> str:
-    r"""The name of an uploaded file for pages: without folders and control characters, at most 100 characters.
+    r"""Return the name of an uploaded file for pages: at most 100 characters, no folders, no control characters.
 
     >>> clean_name("../../etc/pass\nwd.csv")
     'passwd.csv'
@@ -239,7 +239,7 @@ def clean_name(given: str) -> str:
 
 
 def find_ending(name: str) -> str:
-    """The ending of a table that can be read.
+    """Return the ending of a table that can be read.
 
     Raises:
         InputError: listing the endings.
@@ -251,7 +251,7 @@ def find_ending(name: str) -> str:
 
 
 def dataset_of(name: str) -> str:
-    """A name for the ledger, from the name of a file.
+    """Return a name for the ledger, from the name of a file.
 
     >>> dataset_of("Patients 2024 (final).csv")
     'Patients 2024 final'
@@ -260,7 +260,7 @@ def dataset_of(name: str) -> str:
     return stem[:100] or "table"
 
 
-# -- Is it what its name says, and does it stay small when it is read?
+# -- Checks of the content: its type, and its size when it is read
 
 
 def check_table_file(path: Path, limits: UploadLimits) -> None:

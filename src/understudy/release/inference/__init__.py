@@ -1,4 +1,4 @@
-"""Valid inference from a release: regressions, means, shares, correlations and tests, with intervals that hold."""
+"""Valid inference from a release: regressions, means, shares, correlations and tests, with valid intervals."""
 
 from understudy.release.inference.combine import combine
 from understudy.release.inference.infer import Inference, Line, infer

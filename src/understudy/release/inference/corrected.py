@@ -1,9 +1,9 @@
-"""Tables of shares in which the model is corrected with the unbiased measurements, and the variance of their sums.
+"""Correct the model's tables with the unbiased measurements, and compute the variance of sums over them.
 
-A model's table obeys what noisy counts need not: it is not negative, and it fills in what was not measured. That makes
-it biased. A corrected table is the table nearest to the model's (in chi-square distance) whose margins are the unbiased
-measurements: what survey statisticians call calibration. Its cells may be negative; sums over it are unbiased as far as
-they are sums over measured margins. The method is worked out in docs/decisions/valid-inference.md.
+A model's table is not negative, and it fills in what was not measured. Both make it biased. A corrected table is the
+table nearest to the model's (in chi-square distance) whose margins are the unbiased measurements (calibration, in
+survey statistics). Its cells may be negative; sums over it are unbiased as far as they are sums over measured margins.
+See docs/decisions/valid-inference.md.
 
 Columns have two sets of codes here: declared codes, over which functions are given, and merged codes, over which the
 model and most measurements are made.
@@ -39,15 +39,15 @@ MOST_CELLS = 1 << 22
 
 _ENTRIES = 1 << 23  # numbers of all functions together that are decomposed at a time
 _MOST_ROWS = 1e13  # more rows than any table has
-_KEPT = 1 << 16  # larger tables are made again each time
+_KEPT = 1 << 16  # larger tables are not cached
 _EXACT, _MOST_SWEEPS = 1e-6, 200
-_UNLIKELY, _EVEN = 0.01, 0.1  # weight of nearly independent cells, so that none the model gives no rows is left out
+_UNLIKELY, _EVEN = 0.01, 0.1  # weights of a nearly independent table, for cells without rows in the model
 _DRAWN = 1 << 17  # rows drawn for a sampling variance over more than MOST_CELLS cells
 
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """Why the corrected means of some functions may differ from the true ones.
+    """The sources of error of corrected means.
 
     Attributes:
         noise: the covariance matrix due to the noise of the measurements.
@@ -63,7 +63,7 @@ class Uncertainty:
 
 @dataclass(frozen=True, eq=False)
 class _Margin:
-    """What the measurements say about the merged codes of a clique, as shares of the rows.
+    """The estimate of a clique's shares over merged codes, from the measurements alone.
 
     Attributes:
         shares: their inverse-variance mean.
@@ -215,7 +215,7 @@ class CorrectedTables:
         return sorted((tuple(c for c in clique if c in part) for part in largest), key=lambda p: (-len(p), p))
 
     def _difference(self, clique: Clique) -> Array:
-        """Return what has to be added to the model's shares of a measured clique so that its margins are unbiased."""
+        """Return the correction of the model's shares of a measured clique that makes its margins unbiased."""
         shape = self.model.domain.shape(clique)
         difference, model = np.zeros(shape), self.shares(clique)
         for size in range(1, len(clique) + 1):
@@ -250,7 +250,7 @@ class CorrectedTables:
         return self.spread(clique, given, clique[axis])
 
     def weights(self, clique: Clique) -> Array:
-        """Return the model's shares, mixed with independent ones: noise decides which cells a model gives no rows."""
+        """Return the model's shares, mixed with independent ones, because noise may leave cells without rows."""
         base = self.shares(clique)
         even = np.ones(())
         for axis in range(base.ndim):
@@ -295,7 +295,7 @@ class CorrectedTables:
         return Uncertainty(self._noise(total, count), total.gaps, total.merged)
 
     def _decompose(self, clique: Clique, tables: Array) -> _Decomposed:
-        """Split functions of a clique into functions of measured margins, and find what remains of them."""
+        """Split functions of a clique into functions of measured margins and a remainder."""
         count, base = len(tables), self.shares(clique)
         found = _Decomposed.empty(count)
         if self._merged & set(clique):
@@ -314,7 +314,7 @@ class CorrectedTables:
         return found
 
     def _take_out_codes(self, clique: Clique, tables: Array, base: Array, found: _Decomposed) -> Array:
-        """Take out what the measured declared codes of merged columns explain; return averages over merged codes."""
+        """Remove what measurements over declared codes explain; return the averages over merged codes."""
         left = tables
         for axis, column in enumerate(clique):
             if self._before.get(column):
@@ -332,7 +332,7 @@ class CorrectedTables:
         return averages
 
     def _backfit(self, clique: Clique, tables: Array, measured: Sequence[Clique]) -> tuple[dict[Clique, Array], Array]:
-        """Approximate functions by sums of functions of the measured parts; return these and what remains."""
+        """Approximate functions by sums of functions of the measured parts; return these and the remainder."""
         weights = self.weights(clique)
         rest, found = tables.copy(), {}
         sides = []
@@ -371,7 +371,7 @@ class CorrectedTables:
     # -- sampling --------------------------------------------------------------------------------------------------
 
     def sampling(self, functions: Functions) -> Array:
-        """The variance of each function's mean over as many rows, drawn from a population that the model describes."""
+        """Return the sampling variance of each function's mean, for rows drawn from the model."""
         columns = self.declared.canonical({column for clique in functions for column in clique})
         count = len(next(iter(functions.values())))
         if self.declared.cells(columns) <= MOST_CELLS:
@@ -398,7 +398,7 @@ class CorrectedTables:
 
 @dataclass(eq=False)
 class _Decomposed:
-    """Functions as sums over measured margins: their components by clique, and what the margins do not explain."""
+    """Functions as sums over measured margins: their components by clique, and the remainder."""
 
     parts: dict[Clique, Array]
     within: dict[str, Array]
@@ -438,7 +438,7 @@ def _along(values: Array, axis: int, axes: int) -> Array:
 
 
 def expand(tables: Array, clique: Clique, columns: Clique) -> Array:
-    """Tables of a clique (from the second axis on) with the axes of more columns; both in the same order."""
+    """Expand tables of a clique (from the second axis on) to the axes of more columns, in the same order."""
     return np.expand_dims(tables, tuple(i for i, column in enumerate(columns, 1) if column not in clique))
 
 

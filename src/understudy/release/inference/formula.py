@@ -1,4 +1,4 @@
-"""Formulas over the codes of a release: what an analyst writes, as tables of numbers over the codes of few columns.
+"""Read formulas of analysts as tables of numbers over the codes of few columns.
 
 formulaic parses formulas and codes their terms. It evaluates the parts of a formula as Python, so a formula may hold
 nothing but columns, numbers, operators and the functions listed here; everything else is refused before it is run.
@@ -63,7 +63,7 @@ class Variable:
 
     @cached_property
     def indicators(self) -> Array:
-        """By level, which codes belong to it."""
+        """Indicators of the codes that belong to each level."""
         return np.array([(self.labels == level) & ~self.missing for level in self.levels], np.float64)
 
 
@@ -157,7 +157,7 @@ class Variables:
     def _group(
         self, column: Coded, numbers: Array | None, texts: Sequence[str], missing: NDArray[np.bool_]
     ) -> Variable:
-        """Values that were merged as too rare are one level: nothing else is known about them in other tables."""
+        """Group values that were merged as too rare into one level: other tables do not distinguish them."""
         merged = self._tables.members.get(column.name)
         labels = np.array(texts, dtype=object)
         if merged is not None:
@@ -225,7 +225,7 @@ class Variables:
         return Block(clique, [text], self._shape(clique, values)), set(np.unique(values)) <= {0.0, 1.0}
 
     def _shape(self, clique: Clique, values: Array) -> Array:
-        """Numbers by cell as tables; 0 if a column has no value."""
+        """Arrange numbers by cell as tables; 0 if a column has no value."""
         tables = values.reshape(len(values), *self._tables.declared.shape(clique)).copy()
         for axis, column in enumerate(clique, 1):
             tables[(slice(None),) * axis + (self[column].missing,)] = 0.0
@@ -256,7 +256,7 @@ class Variables:
         return dict(zip(clique, np.indices(shape).reshape(len(clique), math.prod(shape)), strict=True))
 
     def _cover(self, columns: Clique) -> dict[str, NDArray[np.int64]]:
-        """Codes among which every code of every column occurs."""
+        """Return rows of codes in which every code of every column occurs."""
         most = max((self._tables.declared[column] for column in columns), default=1)
         return {column: np.minimum(np.arange(most), self._tables.declared[column] - 1) for column in columns}
 
@@ -345,7 +345,7 @@ class Variables:
 
 
 def _parse(text: str) -> Any:
-    """Parse a formula by formulaic."""
+    """Parse a formula with formulaic."""
     try:
         from formulaic import Formula
         from formulaic.errors import FormulaicError

@@ -1,9 +1,11 @@
-"""How strong a relation the mechanism may have missed: what a release says about columns not measured together.
+"""Estimate how strong a relation the mechanism may have missed between columns that were not measured together.
 
 The means of a function that no measured margin explains come from the model alone. They are wrong by the correlation of
 that function with whatever the model lacks: the *missed correlation*. It is estimated from what a release records of
-the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known. The constants were
-chosen on releases of Adult, NLTCS and Salary and checked on other tables (benchmarks/inference.md).
+the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known. The distance of that
+relation from independence (or from the model) is divided by 2.5, and for each binary column by twice its standard
+deviation. The constants were chosen on releases of Adult, NLTCS and Salary and checked on other tables
+(benchmarks/inference.md).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ EVIDENCE = 8
 """How many pairs a missed correlation is estimated from, hence its degrees of freedom."""
 
 _FEWEST = 3  # pairs below which nothing is estimated
-_COMMON = 0.01  # of the rows: cells of fewer rows say little
+_COMMON = 0.01  # cells with a smaller share of the rows are not used
 _PER_DISTANCE = 2.5  # L1 distance from independence of the pair that was preferred, for each unit of correlation
 _PASSES = 20
 
@@ -55,7 +57,7 @@ class Gaps:
         self._lost = dict(_distances_of_selections(collect_evidence(release))) if rounds else {}
 
     def correlation(self, clique: Clique) -> float | None:
-        """The missed correlation of the columns of a clique that were not measured together; None if not known."""
+        """Return the missed correlation of a clique's columns that were not measured together; None if not known."""
         apart = [pair for pair in combinations(clique, 2) if not self._tables.is_measured(pair)]
         if self._scores is not None:
             known = self._correlation_of_scores(apart)
@@ -66,7 +68,7 @@ class Gaps:
         return None if known is None else max(LEAST, known)
 
     def _correlation_of_selections(self, clique: Clique, apart: Sequence[Clique]) -> float | None:
-        """Rounds of selections: the distance with which a pair would have been chosen in the last that it lost.
+        """Return the missed correlation of a pair from the last selection in which it was a candidate (rounds).
 
         A pair that was never a candidate is taken to be as bad as the last pairs that were measured for the first time.
         """
@@ -84,7 +86,7 @@ class Gaps:
         return max(known)
 
     def _correlation_of_scores(self, apart: Sequence[Clique]) -> float | None:
-        """PrivSyn: the pairs' own noisy distances from independence, plus a standard deviation of the noise."""
+        """Return the missed correlation from noisy distances from independence plus their sigma (PrivSyn)."""
         assert self._scores is not None  # noqa: S101 - the caller checked
         scores, sigma = self._scores
         if any(frozenset(pair) not in scores for pair in apart):
@@ -93,14 +95,14 @@ class Gaps:
         return max((distances[pair] / self._per_correlation(pair) for pair in apart), default=LEAST)
 
     def _lost_distance(self, pair: Clique) -> float:
-        """MST: the distance from independence of the last chosen edge between two columns, against which they lost."""
+        """Return the distance from independence of the last edge chosen on the path between two columns (MST)."""
         order = {frozenset(edge): number for number, edge in enumerate(self._tree)}
         kept = {frozenset(edge) for clique in self._tables.cliques for edge in combinations(clique, 2)}
         path = _find_path([*map(frozenset, self._tree), *(kept - order.keys())], *pair)
         chosen = [order[edge] for edge in path if edge in order]
         if chosen:
             return self._distance(self._tree[max(chosen)])
-        return max(map(self._distance, self._tree))  # it was no candidate
+        return max(map(self._distance, self._tree))  # the pair was not a candidate
 
     def _per_correlation(self, pair: Clique) -> float:
         """Return the distance from independence of two columns that goes with each unit of their missed correlation.
@@ -120,7 +122,7 @@ class Gaps:
 
 
 def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[str], float], float] | None:
-    """PrivSyn's noisy distances from independence by pair, in rows, and the standard deviation of their noise."""
+    """Return PrivSyn's noisy distances from independence by pair, in rows, and the sigma of their noise."""
     for entry in rounds:
         if "scores" in entry:
             values = np.asarray(entry["scores"], np.float64).tolist()
@@ -151,7 +153,7 @@ def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[fr
 
 
 def _distances_of_selections(evidence: Evidence) -> Iterator[tuple[Clique, float]]:
-    """Mechanisms of rounds: the distance from the model, as a share of the rows, that a clique had at most.
+    """Yield cliques with their largest plausible distance from the model, as a share of the rows (rounds).
 
     In the last round that had it as a candidate, another clique was preferred, whose measurement shows how wrong the
     model was. With the same score, the clique would have been as likely to be chosen; a score higher by `chance` would
@@ -186,7 +188,7 @@ def _distance_without_noise(measurement: Measurement, expected: Array) -> float:
 
 
 def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float | None:
-    """Mechanisms of rounds: how wrong the model was about the last new pairs, before a round measured them.
+    """Return the correlation that the model lacked in the last new pairs before they were measured (rounds).
 
     Only for pairs that were never candidates, such as those with too many cells.
     """

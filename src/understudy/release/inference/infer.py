@@ -1,4 +1,4 @@
-"""Estimates with confidence intervals that hold, computed from a release alone; see `Release.infer`."""
+"""Compute estimates with valid confidence intervals from a release alone; see `Release.infer`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FUNCTIONS = {
 
 _CALL = re.compile(r"\s*(?P<function>[A-Za-z_]\w*)\s*\((?P<inner>[^~]*)\)\s*(?:\|\s*(?P<group>[^~|]+?)\s*)?", re.DOTALL)
 _WITHIN = 0.2  # the least missed correlation among values that were merged into one
-_FELT = 0.1  # of the variance due to what was not measured, from which on the reader is warned
+_FELT = 0.1  # share of the variance due to unmeasured relations from which on a warning is given
 _SHOWN = 4
 
 

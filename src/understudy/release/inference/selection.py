@@ -1,8 +1,8 @@
-"""What it does to statements about a population that the measured pairs were chosen because of the rows.
+"""Widen statements about a population for the fact that the measured pairs were chosen from the same rows.
 
 A mechanism that chooses the pairs that depend most on each other *in the rows* prefers pairs whose relation the sample
-exaggerates. The noise of the measurement is drawn after the choice and knows nothing of it: statements about the table
-hold as they are. The sampling error of a chosen pair is larger than that of a pair fixed in advance.
+exaggerates. The noise of the measurement is drawn after the choice and is independent of it: statements about the
+table are valid as they are. The sampling error of a chosen pair is larger than that of a pair fixed in advance.
 
 How much larger is bounded without knowing how the mechanism chose. If R of the K R pairs of a column were chosen, then
 at worst those with the R largest sampling errors: a chosen error is a standard normal Z, given that |Z| is among the
@@ -51,7 +51,7 @@ class Choices:
         self._per_choice = {column: (others - fixed[column]) / count for column, count in each.items()}
 
     def candidates(self, columns: Collection[str]) -> float:
-        """K, the number of pairs for each that was chosen: the largest of the chosen pairs of some columns, or 1."""
+        """Return K, the number of pairs for each chosen one: the largest over chosen pairs of some columns, or 1."""
         pairs = [pair for pair in map(frozenset, combinations(columns, 2)) if pair in self._chosen]
         return max([1.0, *(self._per_choice[column] for pair in pairs for column in pair)])
 

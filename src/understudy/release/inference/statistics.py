@@ -1,4 +1,4 @@
-"""Statistics as solutions of estimating equations over corrected tables, with the function that shows their error.
+"""Estimate statistics by estimating equations over corrected tables, with their influence functions.
 
 Every statistic solves `mean of score(row; estimate) = 0`. The mean is taken over corrected tables, the equation is
 solved, and the error of the estimate is the mean of `influence`: the score divided by the derivative of its mean.
@@ -19,7 +19,7 @@ from understudy.release.inference.corrected import MOST_CELLS, Array, CorrectedT
 from understudy.release.inference.formula import CLEAR, Block, Design, Variable
 from understudy.release.inference.selection import tail_variance
 
-_ABSENT = 0.002  # of the rows without a value: more, and complete rows are a part of every term of a regression
+_ABSENT = 0.002  # share of rows without a value; with more, regressions are restricted to complete rows
 _COLLINEAR = 1e-8
 _STEPS, _SOLVED, _FURTHEST = 60, 1e-12, 5.0
 _MOST_ENTRIES = 1 << 26
@@ -75,7 +75,7 @@ class Rows:
         self._means: dict[Clique, Array] = {}
 
     def restrict(self, functions: Functions) -> dict[Clique, Array]:
-        """Functions that are 0 outside these rows."""
+        """Return functions that are 0 outside these rows."""
         return multiply(self.tables, functions, self.inside)
 
     def mean(self, functions: Functions) -> Array:
@@ -182,7 +182,7 @@ def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estim
 
 
 def estimate_linear(rows: Rows, design: Design) -> Estimates:
-    """Least squares: moments of pairs of terms suffice, so that few columns are looked at together.
+    """Estimate a linear regression by least squares, from the moments of pairs of terms.
 
     Raises:
         SettingError: for collinear terms, or moments that the noise hides.
@@ -223,7 +223,7 @@ def _mean_by_model(tables: CorrectedTables, functions: Functions) -> Array:
 
 
 def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> None:
-    """Refuse a term of which the noise hides how it varies beyond the other terms; for a group, how many rows it has.
+    """Refuse a term whose variation beyond the other terms (for a group, whose size) is hidden by the noise.
 
     Args:
         rows: the rows.
@@ -236,7 +236,7 @@ def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> 
     sizes = rows.mean(squares)
     noise = rows.tables.uncertainty(add(squares, {(): -sizes})).noise.diagonal()
     hidden = ~(sizes >= CLEAR * np.sqrt(np.maximum(noise, 0.0)))
-    hidden &= np.array([name != "Intercept" for name in names])  # it may be far from all rows
+    hidden &= np.array([name != "Intercept" for name in names])  # the intercept may be far from all rows
     if hidden.any():
         raise _too_few(names[int(np.flatnonzero(hidden)[0])])
 
@@ -281,7 +281,7 @@ def _left_over(scaled: Array) -> float:
 
 
 def estimate_logistic(rows: Rows, design: Design) -> Estimates:
-    """Logistic regression: the score depends on all columns at once, so they are looked at together.
+    """Estimate a logistic regression, from the table of all its columns together.
 
     Raises:
         SettingError: for too many cells, collinear terms, or a response that has no finite solution.
@@ -368,7 +368,7 @@ def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Arr
         size = abs(float(score @ wanted))
         if size < _SOLVED:
             return values
-        if size > before:  # too far: go back half of the way
+        if size > before:  # the step was too long: halve it
             step = step / 2
             values = values - step
             continue
@@ -452,7 +452,7 @@ def check_independence(rows: Rows, first: Variable, second: Variable, *, candida
 
 
 def _match_moments(covariance: Array, statistic: float) -> tuple[float, float]:
-    """The degrees of freedom and p-value of a sum of squares of normal numbers, by the chi-square with its moments."""
+    """Return the degrees of freedom and p-value of a sum of squares, by a chi-square with the same two moments."""
     from scipy import stats
 
     first, second = float(np.trace(covariance)), float((covariance**2).sum())
