@@ -61,7 +61,7 @@ docs: .venv/dev.stamp ## rewrite the reference page of the command line
 pictures: .venv/dev.stamp ## take the pictures of the studio's guide, in Chromium
 	UNDERSTUDY_PICTURES=1 $(BIN)/python -m pytest -q tests/studio/test_browser.py -k 'from_nothing or groupings'
 
-clean-machine: ## the README and every guide, word for word, on bare systems (root and debootstrap; a quarter of an hour)
+clean-machine: .venv/dev.stamp ## the README and every guide, word for word, on bare systems (root and debootstrap; a quarter of an hour)
 	tests/clean_machine.sh
 
 clean:

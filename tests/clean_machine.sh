@@ -19,7 +19,7 @@ fi
 on() {
   local apart=(--mount --pid --fork --kill-child)
   [ "$1" = closed ] && apart+=(--net)
-  unshare "${apart[@]}" bash -c 'mount -t proc proc "$0/proc"; mount -t tmpfs tmpfs "$0/dev/shm"
+  unshare "${apart[@]}" bash -c 'mount -t proc proc "$0/proc"; mount -t sysfs sysfs "$0/sys"; mount -t tmpfs tmpfs "$0/dev/shm"
     exec env -i /usr/sbin/chroot "$0" /bin/su - reader -c "$1"' "$folder/$1" "set -e; $2"
 }
 

@@ -45,6 +45,7 @@ seeded.install()
 _started = tempfile.TemporaryDirectory()
 os.environ[seeded.STARTED] = _started.name
 os.environ["PYTHONPATH"] = os.pathsep.join([str(SEEDED), *filter(None, [os.environ.get("PYTHONPATH")])])
+sys.path.insert(0, str(SEEDED))  # a process that is given the paths of this one finds it, too
 collect_ignore = ["forked.py", "seeded"]
 
 # Nothing is timed in a test, and the same examples are tried every time, so that a failure can be repeated.

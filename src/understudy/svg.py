@@ -6,6 +6,7 @@ The stand-in is always a blue bar or dot, the real table a dark orange line or d
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -150,20 +151,124 @@ def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
 
 def _roughness(words: str) -> float:
     """Return the number of non-zero figures, less for a last 5, and one more if the label is no power of ten."""
-    if words in ("06:00", "12:00", "18:00"):
+    if words in ("06:00", "12:00", "18:00") or words.endswith("-01-01"):
         return 1.0
     figures = [letter for letter in words if letter not in "0.,:-"]
     return len(figures) - 0.5 * (figures[1:2] == ["5"]) + (figures not in ([], ["1"]))
 
 
-def _round_label(words: str) -> str:
-    """Leave out decimals that nobody sees on an axis.
+def round_labels(edges: Sequence[str]) -> list[str]:
+    """Leave out what nobody sees on an axis: decimals of large numbers, seconds and times of day that are all zero.
 
-    >>> _round_label("1400.03"), _round_label("1.03"), _round_label("2023-01-31")
-    ('1400', '1.03', '2023-01-31')
+    >>> round_labels(["1.03", "1400.03"]), round_labels(["00:00:00", "12:00:00", "23:59:59"])
+    (['1.03', '1400'], ['00:00', '12:00', '23:59'])
+    >>> round_labels(["2023-01-31 00:00:00", "2023-02-28 23:59:59"])
+    ['2023-01-31', '2023-02-28']
     """
-    whole, point, decimals = words.partition(".")
-    return whole if point and len(whole.lstrip("-")) > 2 and decimals.isdigit() else words
+    for zeros in (" 00:00:00", ":00"):
+        if all(edge.endswith(zeros) and len(edge) > 5 for edge in edges[:-1]) and len(edges[-1]) == len(edges[0]):
+            return [edge[: -len(zeros)] for edge in edges]
+    found = []
+    for edge in edges:
+        whole, point, decimals = edge.partition(".")
+        found.append(whole if point and len(whole.lstrip("-")) > 2 and decimals.isdigit() else edge)
+    return found
+
+
+def place_round_numbers(edges: Sequence[str], width: float) -> list[tuple[float, str]] | None:
+    """Place round numbers on an axis of bins; None if the edges are no numbers.
+
+    Args:
+        edges: where the bins begin and the last one ends; all bins are drawn equally wide.
+        width: of the axis, in pixels; all labels fit beside each other.
+
+    Returns:
+        Places in bins from the left, and labels.
+
+    >>> [words for _, words in place_round_numbers("0 0.63 15.8 388 2000".split(), 330)]
+    ['0', '1', '10', '100', '2000']
+    >>> place_round_numbers("0 12 24 36 48".split(), 330)
+    [(0.0, '0'), (0.8333333333333334, '10'), (1.6666666666666665, '20'), (2.5, '30'), (3.3333333333333335, '40')]
+    """
+    try:
+        values = [float(edge.replace(",", "")) for edge in edges]
+    except ValueError:
+        return None
+    low, middle, high = values[0], values[len(values) // 2], values[-1]
+    if not all(math.isfinite(value) for value in values) or not low < high:
+        return None
+    grows = high > 0 and (middle - low) < 0.3 * (high - low)
+    chosen = _choose_powers(values, width) if grows else _choose_multiples(values, width)
+    return [(_find_place(values, value, grows), _number(value)) for value in chosen]
+
+
+def _choose_multiples(edges: Sequence[float], width: float) -> list[float]:
+    """Return the multiples of 1, 2 or 5 times a power of ten whose labels fit."""
+    low, high = edges[0], edges[-1]
+    ten = math.floor(math.log10((high - low) / 6))
+    for step in (factor * 10.0**power for power in (ten, ten + 1, ten + 2) for factor in (1, 2, 5)):
+        chosen = [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        if len(chosen) <= 7 and _fits(edges, chosen, width):
+            return chosen
+    return []
+
+
+def _choose_powers(edges: Sequence[float], width: float) -> list[float]:
+    """Return the ends, if they are round, and the powers of ten that fit between them; if these are few, more."""
+    low, high, first = edges[0], edges[-1], min(value for value in edges if value > 0)
+    tens = range(math.ceil(math.log10(high)), math.floor(math.log10(first)) - 1, -1)
+    chosen = sorted({value for value in (low, high) if _roughness(_number(value)) <= 2})
+
+    def list_values(factors: Sequence[int], *, at_least: float) -> list[float]:
+        found = [factor * 10.0**ten for ten in tens for factor in factors]
+        found = [value for value in found if at_least <= value <= high]
+        return [value for value in (*found, *(-value for value in found)) if value >= low and value not in chosen]
+
+    for value in list_values((1,), at_least=first):
+        if _fits(edges, more := sorted([*chosen, value]), width):
+            chosen = more
+    least = min((value for value in chosen if value > 0), default=first)
+    for factors in ((2, 5), (3,)):
+        more = sorted([*chosen, *list_values(factors, at_least=least)])
+        if len(chosen) < 4 and _fits(edges, more, width):
+            chosen = more
+    return chosen
+
+
+def _fits(edges: Sequence[float], values: Sequence[float], width: float) -> bool:
+    """Return whether the labels of these values stand apart on an axis of this width; those at its ends stay on it."""
+    reach = -math.inf
+    for value in values:
+        wide = _label_width(_number(value))
+        at = _find_place(edges, value, edges[0] >= 0) / (len(edges) - 1) * width
+        start = min(max(at - wide / 2, 0.0), width - wide)
+        if start < reach + 6:
+            return False
+        reach = start + wide
+    return True
+
+
+def _find_place(edges: Sequence[float], value: float, grows: bool) -> float:
+    """Return where a value lies, in bins from the left: by ratio if bins grow and this one begins above 0."""
+    place = min(bisect_right(edges, value), len(edges) - 1) - 1
+    low, high = edges[place], edges[place + 1]
+    if high <= low:
+        return float(place)
+    return place + (math.log(value / low) / math.log(high / low) if grows and low > 0 else (value - low) / (high - low))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.6g}"
+
+
+def _label_axis(bars: Sequence[Bar], edges: Sequence[str] | None, width: float) -> list[tuple[float, str]]:
+    """Return the labels below a histogram and their places, in bars from the left."""
+    if edges is not None and (found := place_round_numbers(edges, width)) is not None:
+        return found
+    labels = [bar.label for bar in bars] if edges is None else round_labels(edges)
+    longest = max(_label_width(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
+    ticks = choose_ticks(labels, max(2, min(5, int(width / (longest + 16)))))
+    return [(place + 0.5 * (edges is None), labels[place]) for place in ticks]
 
 
 def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> Markup:
@@ -191,16 +296,11 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
             points += [f"{_n(left + place * step)},{y}", f"{_n(left + (place + 1) * step)},{y}"]
         marks.append(Markup('<polyline class="real" points="{}"/>').format(" ".join(points)))
     marks.append(_line(left, base, WIDTH - left, base, "axis"))
-    labels = [bar.label for bar in bars] if edges is None else [_round_label(edge) for edge in edges]
-    wide = (WIDTH - 2 * left) / (len(labels) - (edges is not None))
-    longest = max(_label_width(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
-    for place in choose_ticks(labels, max(2, min(5, int(WIDTH / (longest + 16))))):
-        x = left + wide * (place + 0.5 * (edges is None))
-        anchor = "start" if place == 0 else "end" if place == len(labels) - 1 else "middle"
+    for at, words in _label_axis(bars, edges, WIDTH - 2 * left):
+        x = left + step * at
+        anchor = "start" if at < 0.6 else "end" if at > len(bars) - 0.6 else "middle"
         marks.append(_line(x, base, x, base + 4, "axis"))
-        marks.append(
-            _text(x if anchor == "middle" else left if place == 0 else WIDTH - left, 124, labels[place], anchor)
-        )
+        marks.append(_text({"start": left, "middle": x, "end": WIDTH - left}[anchor], 124, words, anchor))
     marks.append(_text(left, 10, f"highest: {percent(max(bar.share for bar in bars))}", "start", "value"))
     return _svg(title, WIDTH, height, marks)
 

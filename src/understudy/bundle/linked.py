@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -13,10 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from understudy.bundle.codebook import ORIGINS
-from understudy.bundle.make import check_folder, choose_seed
+from understudy.bundle.folder import Bundle, choose_seed, new_folder
 from understudy.bundle.rows import guard_cell, write_csv
 from understudy.errors import SettingError
-from understudy.files import could_not_write, draft_path
 from understudy.release.linked import LinkedRelease
 from understudy.report.linked import linked_report
 from understudy.report.page import load_template
@@ -33,8 +31,8 @@ def make_linked_bundle(
     rows: int | None = None,
     seed: int | None = None,
     formats: Sequence[str] = FORMATS,
-) -> tuple[list[str], int]:
-    """Write a bundle of linked tables; returns the names of its files and the seed of its rows.
+) -> Bundle:
+    """Write a bundle of linked tables.
 
     **Privacy.** Post-processing of the release: costs nothing.
 
@@ -52,22 +50,14 @@ def make_linked_bundle(
     if not formats or (unknown := [name for name in formats if name not in FORMATS]):
         wrong = f"{unknown[0]!r} is not possible" if formats else "name at least one"
         raise SettingError(f"--format: {wrong}; linked tables are written as csv or parquet")
-    check_folder(folder)
-    seed, draft = choose_seed(seed), draft_path(folder)
-    try:
-        draft.mkdir()
-        _fill(draft, release, rows, seed, [name for name in FORMATS if name in formats])
-        if folder.is_dir():
-            folder.rmdir()
-        draft.replace(folder)
-    except OSError as error:
-        raise could_not_write(folder, error) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return sorted(path.name for path in folder.iterdir()), seed
+    seed = choose_seed(seed)
+    with new_folder(folder) as draft:
+        made = _fill(draft, release, rows, seed, [name for name in FORMATS if name in formats])
+    return Bundle(folder, tuple(sorted(path.name for path in folder.iterdir())), made, seed, {}, {})
 
 
-def _fill(folder: Path, release: LinkedRelease, rows: int | None, seed: int, formats: Sequence[str]) -> None:
+def _fill(folder: Path, release: LinkedRelease, rows: int | None, seed: int, formats: Sequence[str]) -> int:
+    """Write the files; returns the number of rows."""
     schema, counts = release.schema, dict[str, int]()
     for kind in formats:
         for name, table in release.sample(rows, seed=seed, as_written=kind == "csv").items():
@@ -91,6 +81,7 @@ def _fill(folder: Path, release: LinkedRelease, rows: int | None, seed: int, for
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     release.save(folder / "stand-in.release")
+    return sum(counts.values())
 
 
 def _codebook(release: LinkedRelease) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +14,8 @@ import numpy as np
 
 from understudy.arguments import as_path
 from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
+from understudy.bundle.folder import Bundle, choose_seed, new_folder
+from understudy.bundle.linked import make_linked_bundle
 from understudy.bundle.rows import (
     PROCESS_ROWS,
     check_office,
@@ -27,10 +27,10 @@ from understudy.bundle.rows import (
     write_office,
     write_parquet,
 )
-from understudy.errors import OutputError, SettingError
-from understudy.files import could_not_write, draft_path
+from understudy.errors import SettingError
 from understudy.progress import Progress, Step, silent
-from understudy.release import Release
+from understudy.release import Release, open_release
+from understudy.release.linked import LinkedRelease
 from understudy.report import public_report
 from understudy.report.page import load_template
 from understudy.report.public import CAUTION, measured_tables
@@ -42,29 +42,8 @@ FORMATS = ("csv", "parquet", "dta", "sav")
 """The formats of rows; the last two need the extra `[office]`."""
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A bundle that was written.
-
-    Attributes:
-        folder: its folder.
-        files: the files in it, by name.
-        rows: how many rows.
-        seed: with which they were made.
-        quoted: by column, values of the CSV that got an apostrophe because a spreadsheet would run them.
-        renamed: by file, columns that have another name there.
-    """
-
-    folder: Path
-    files: tuple[str, ...]
-    rows: int
-    seed: int
-    quoted: Mapping[str, Sequence[str]]
-    renamed: Mapping[str, Mapping[str, str]]
-
-
 def make_bundle(
-    release: Release | str | PathLike[str],
+    release: Release | LinkedRelease | str | PathLike[str],
     folder: str | PathLike[str],
     *,
     rows: int | None = None,
@@ -79,11 +58,11 @@ def make_bundle(
     **Privacy.** Post-processing of the release: costs nothing.
 
     Args:
-        release: the release, or the path of its file.
+        release: the release, of one table or of linked tables, or the path of its file.
         folder: a folder that does not exist yet, or is empty.
-        rows: how many rows; by default as `Release.sample`.
+        rows: how many rows (of the root of linked tables); by default as `Release.sample`.
         seed: for the rows; drawn at random by default. The README states it.
-        formats: of `FORMATS`.
+        formats: of `FORMATS`; linked tables are csv or parquet.
         mark: add a column `synthetic` that is 1 in every row.
         replicates: how many replicate tables to add; none, or at least 2.
         progress: called at each step.
@@ -93,21 +72,15 @@ def make_bundle(
         OutputError: if the folder is not empty or cannot be written; nothing is left behind then.
         InputError: if something has to be installed first.
     """
-    wanted = _Options(_check_formats(formats, replicates), rows, choose_seed(seed), mark, replicates, progress)
-    release = release if isinstance(release, Release) else Release.load(release)
     folder = as_path("folder", folder)
-    check_folder(folder)
-    draft = draft_path(folder)
-    try:
-        draft.mkdir()
+    release = release if isinstance(release, Release | LinkedRelease) else open_release(release)
+    if isinstance(release, LinkedRelease):
+        if mark or replicates:
+            raise SettingError("mark and replicates are not possible with linked tables; leave them out")
+        return make_linked_bundle(release, folder, rows=rows, seed=seed, formats=formats)
+    wanted = _Options(_check_formats(formats, replicates), rows, choose_seed(seed), mark, replicates, progress)
+    with new_folder(folder) as draft:
         made = _fill_folder(draft, use_plain_dialect(release), wanted)
-        if folder.is_dir():
-            folder.rmdir()
-        draft.replace(folder)
-    except OSError as error:
-        raise could_not_write(folder, error) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return Bundle(folder, tuple(names), made.rows, wanted.seed, made.quoted, made.renamed)
 
@@ -225,30 +198,6 @@ def _write_replicates(folder: Path, release: Release, rows: int, wanted: _Option
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
-
-
-def choose_seed(seed: int | None) -> int:
-    """Return the given seed, or a random one; the README states it, so that the same rows can be made again."""
-    if seed is not None and seed < 0:
-        raise SettingError("--seed must be a whole number of at least 0")
-    return secrets.randbelow(1 << 32) if seed is None else seed
-
-
-def check_folder(folder: Path) -> None:
-    """Make sure that a bundle can go there, and that nothing is there yet.
-
-    Raises:
-        OutputError: naming the folder and the remedy.
-    """
-    try:
-        if folder.is_dir() and not any(folder.iterdir()):
-            return
-        if folder.exists() or folder.is_symlink():
-            raise OutputError(f"{folder} already exists and is not an empty folder; choose another output")
-        if not folder.parent.is_dir():
-            raise OutputError(f"the folder {folder.parent} does not exist; create it first")
-    except (OSError, ValueError):
-        raise OutputError(f"{folder} cannot be written; choose another output") from None
 
 
 # -- README.md: what is safe to compute, what is not, how to load the rows and how to cite them.

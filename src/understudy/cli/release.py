@@ -432,6 +432,7 @@ def _bundle_tables(
 
     if other:
         raise SettingError("--mark and --replicates are not possible with linked tables; leave them out")
-    files, used = make_linked_bundle(release, output, rows=rows, seed=seed, formats=formats)
-    words = [f"Bundle: {output}", *(f"  {name}" for name in files)]
-    print_result("\n".join(words), {"folder": str(output), "files": files, "seed": used}, quiet=quiet, as_json=as_json)
+    made = make_linked_bundle(release, output, rows=rows, seed=seed, formats=formats)
+    words = [f"Bundle: {output}", *(f"  {name}" for name in made.files)]
+    data = {"folder": str(output), "files": list(made.files), "seed": made.seed}
+    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)

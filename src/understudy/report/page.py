@@ -136,15 +136,17 @@ def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores
         )
     kept = [item.metric.title for item in scores if _is_nearer(item)]
     lost = [item.metric.title for item in scores if not _is_nearer(item)]
-    words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of real rows than to those of shuffled columns"
+    words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of half the real rows than to those of shuffled "
+    words += "columns, or better"
     sentences.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
     return sentences
 
 
 def _is_nearer(item: ScaledScore) -> bool:
-    """Return whether a score is nearer to that of half the real table than to that of shuffled columns."""
-    value, halves, shuffled = (score.value for score in (item.score, item.halves, item.independent))
-    return abs(value - halves) <= abs(value - shuffled)
+    """Return whether a score is nearer to that of half the real table than to that of shuffled columns, or better."""
+    errors = (abs(score.value - item.metric.best) for score in (item.score, item.halves, item.independent))
+    value, halves, shuffled = errors
+    return value <= halves or abs(value - halves) <= abs(value - shuffled)
 
 
 def _sample_standin(release: Release) -> Rows:

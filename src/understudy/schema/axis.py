@@ -476,7 +476,7 @@ class AxisColumn(Coded):
         """The first and last value of each bin, or the only one."""
         axis, labels = self.axis, []
         for lower, upper, spike in zip(axis.lower, axis.upper, axis.spike, strict=True):
-            last = lower if spike else upper - axis.grain
+            last = lower if spike else self._last_unit(lower, upper)
             low, high = self.format_unit(lower), self.format_unit(last)
             labels.append(low if last <= lower else f"{low} to {high}")
         return labels
@@ -489,11 +489,13 @@ class AxisColumn(Coded):
     def axis_edges(self) -> list[str]:
         """Return labels of where the bins begin, and of the largest value."""
         axis, top = self.axis, int(np.argmax(self.axis.upper))
-        last = axis.upper[top]
-        if axis.grain:  # the last point of the grid inside the last bin
-            last = axis.lower[top] + (last - 1 - axis.lower[top]) // axis.grain * axis.grain
-        last = max(axis.lower.max(), last)  # which may be a spike
+        last = max(axis.lower.max(), self._last_unit(axis.lower[top], axis.upper[top]))  # which may be a spike
         return [self.format_unit(unit) for unit in (*axis.lower, last)]
+
+    def _last_unit(self, lower: Any, upper: Any) -> Any:
+        """Return the last point of the grid inside a bin; without a grid, where the bin ends."""
+        grain = self.axis.grain
+        return lower + (upper - 1 - lower) // grain * grain if grain else upper
 
     def format_unit(self, unit: Any) -> str:
         """Format a value in units of the axis; numbers of four digits, which may be years, have no thousands mark."""

@@ -225,12 +225,12 @@ class Boolean(ListedColumn):
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group "false" and "true"."""
-        return group_values(level, self.ordinary_labels, before)
+        return group_values(level, ["false", "true"], before)
 
     @property
     def ordinary_labels(self) -> list[str]:
-        """The plain words."""
-        return ["false", "true"]
+        """The words that are written for false and true."""
+        return [self.false_values[0], self.true_values[0]]
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Return booleans."""

@@ -297,8 +297,8 @@ class Schema:
     def text_columns(self) -> frozenset[str]:
         """Return the columns of the table's own text files that typed data cannot express.
 
-        These are columns with missing tokens, patterns or other decimal marks, and durations: CSV writers count them in
-        microseconds, and everybody reads seconds.
+        These are columns with missing tokens, patterns or other decimal marks, and times: CSV writers add six decimals
+        to them, or count microseconds, and everybody reads seconds.
         """
         marks = self.dialect.decimal != "." or self.dialect.group
         return frozenset(
@@ -308,7 +308,7 @@ class Schema:
             and (
                 column.missing
                 or getattr(column, "pattern", None) is not None
-                or column.kind in ("boolean", "duration")
+                or column.kind in ("boolean", "duration", "datetime")
                 or (column.kind == "number" and marks)
             )
         )

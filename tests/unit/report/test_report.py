@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +22,7 @@ from understudy.report.page import compare_groups, cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
-from understudy.svg import Bar, distribution, graph, heatmap, shade
+from understudy.svg import Bar, distribution, graph, heatmap, place_round_numbers, shade
 
 QUICK = {
     "workload_error": {"ways": [1]},
@@ -277,8 +278,53 @@ def test_ticks_of_log_bins_stand_where_their_values_are() -> None:
     edges = column.axis_edges()
     chart = distribution("pay", [Bar(label, 0.1) for label in edges[:-1]], ordered=True, edges=edges)
     ticks = re.findall(r'<text x="([\d.]+)" y="124" text-anchor="\w+">([^<]*)</text>', chart)
-    assert [label for _, label in ticks] == ["0", "10", "100", "1000", "50000"]
-    assert float(ticks[3][0]) == pytest.approx(4 + 332 * 10 / 15, abs=0.1)
+    assert [label for _, label in ticks] == ["0", "1", "10", "100", "1000", "50,000"]
+    assert float(ticks[4][0]) == pytest.approx(4 + 332 * 10 / 15, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("edges", "labels"),
+    [
+        (
+            [f"{10 ** (place / 5):.6g}" for place in range(-4, 14)],
+            ["1", "2", "5", "10", "20", "50", "100", "200"],
+        ),
+        ([f"{2 * 1.13**place:.6g}" for place in range(20)], ["2", "5", "10", "20"]),
+        ([str(0.05 * place + 1) for place in range(101)], ["1", "2", "3", "4", "5", "6"]),
+        ([str(3 * place) for place in range(34)], ["0", "20", "40", "60", "80"]),
+        ([str(place) for place in range(-40, 41)], ["-40", "-20", "0", "20", "40"]),
+    ],
+)
+def test_an_axis_of_numbers_has_round_labels_at_their_places(edges: list[str], labels: list[str]) -> None:
+    found = place_round_numbers(edges, 332)
+    assert found is not None
+    assert [words for _, words in found] == labels
+    numbers = [float(edge) for edge in edges]
+    for place, words in found:
+        below, above = numbers[math.floor(place)], numbers[min(math.floor(place) + 1, len(numbers) - 1)]
+        assert below <= float(words) + 1e-9
+        assert float(words) <= above + 1e-9
+
+
+def test_labels_have_the_words_of_the_file() -> None:
+    fields = [
+        {"name": "smoker", "type": "boolean", "trueValues": ["Yes"], "falseValues": ["No"]},
+        {"name": "seen", "type": "datetime", "understudy": {"bins": {"width": "1 month"}},
+         "constraints": {"minimum": "2022-01-01T00:00:00", "maximum": "2022-12-31T23:59:59"}},
+    ]  # fmt: skip
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    smoker, seen = schema.coded
+    assert smoker.code_labels()[:2] == ["No", "Yes"]
+    assert seen.code_labels()[11] == "2022-12-01 00:00:00 to 2022-12-31 23:59:59"
+    table = pd.DataFrame({"smoker": ["Yes", "No"] * 50, "seen": ["2022-03-04 05:06:07"] * 100})
+    release = us.synthesize(table, schema, rho=1.0, mechanism="independent", dataset="words")
+    page = public_report(release)
+    assert ">Yes</text>" in page
+    assert ">true</text>" not in page
+    assert ">2022-12-31</text>" in page  # months need no time of day
+    assert release.answer("smoker=Yes").value > 0
+    rows = release.sample(5, seed=1, as_="arrow", as_written=True)
+    assert all(re.fullmatch(r"2022-\d\d-\d\dT\d\d:\d\d:\d\d", text) for text in rows["seen"].to_pylist())
 
 
 def test_a_model_of_many_edges_is_a_table_of_dots() -> None:

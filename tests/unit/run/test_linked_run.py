@@ -167,6 +167,14 @@ def test_a_bundle_has_a_file_for_each_table(tmp_path: Path) -> None:
     assert "diagnoses,visit_id,,id,fresh key of visits" in (tmp_path / "for" / "codebook.csv").read_text()
     assert us.synthesize(tmp_path / "for", tmp_path / "for" / "datapackage.json", **BUDGET).schema.root == "patients"
     assert call() == 8
+    made = us.make_bundle(tmp_path / "clinic.release", tmp_path / "again", seed=1)  # a path, as on the command line
+    assert (made.seed, made.rows) == (1, sum(table.num_rows for table in release.sample(seed=1).values()))
+    assert made.files == tuple(sorted([*tables, *others]))
+    for name in made.files:
+        if name.endswith((".csv", ".parquet")):
+            assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "for" / name).read_bytes()
+    with pytest.raises(SettingError, match="not possible with linked tables"):
+        us.make_bundle(release, tmp_path / "marked", mark=True)
 
 
 def test_check_tells_the_custodian_about_keys_and_caps(clinic: Path, tmp_path: Path) -> None:
