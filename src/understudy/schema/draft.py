@@ -176,6 +176,7 @@ _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y
 _SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
 _SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
 _WITH_TIME = re.compile(r"\s*[\d./-]+\s+\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?\s*")
+_ISO_TIME = re.compile(r"\s*\d{4}-\d\d-\d\d([T ])\d\d:\d\d(:\d\d(\.0+)?)?(Z?)\s*")
 _CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?\s*")
 _WITH_UNIT = re.compile(r"\s*([€$£]?)\s*[+-]?\d[\d.,']*\s*([^\d\s.,]{0,8})\s*")
 _YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
@@ -567,6 +568,7 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
             limits = {"minimum": f"{years[0]}-01-01", "maximum": f"{years[1]}-12-31"}
             if kind == "datetime":
                 limits = {"minimum": f"{years[0]}-01-01T00:00:00", "maximum": f"{years[1]}-12-31T23:59:59"}
+            pattern = pattern or _find_iso_form(seen, valid, has_time=has_time)
             field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
             field["constraints"] = limits | _required_constraint(seen, missing).get("constraints", {})
             note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
@@ -585,6 +587,23 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
         ways = ", ".join(found)
         return {"understudy": {"kind": "drop"}}, f"dates written in several ways ({ways}); write them in one to keep it"
     return None
+
+
+def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -> str | None:
+    """Return how most cells write ISO 8601, such as "%Y-%m-%d %H:%M"; None if they write it as the schema's default.
+
+    Dates that all have the time 00:00:00 keep it.
+    """
+    forms: dict[str | None, int] = {}
+    for text, count in zip(itertools.compress(seen.texts, valid), seen.counts[valid], strict=True):
+        form = None
+        if found := _ISO_TIME.fullmatch(text):
+            between, seconds, fraction, zone = found.groups()
+            clock = ("%H:%M" if has_time else "00:00") + (":%S" if has_time else ":00") * bool(seconds)
+            form = f"%Y-%m-%d{between}{clock}{fraction or ''}{zone}"
+        forms[form] = forms.get(form, 0) + int(count)
+    usual = max(forms, key=lambda form: forms[form], default=None)
+    return None if usual == "%Y-%m-%dT%H:%M:%S" else usual
 
 
 def _key_form(seen: Profile) -> dict[str, Any]:

@@ -171,6 +171,7 @@ def arrow_to_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.boo
 # -- Temporal columns ------------------------------------------------------------------------------------------------
 
 
+_ISO_PATTERN = re.compile(r"%Y-%m-%d(?:([T ])%H:%M(:%S)?)?([^%]*)")
 _NUMBER_LIKE = re.compile("(%[YmdHMS])+([.](%[YmdHMS])+)?")  # patterns whose texts a reader takes for numbers
 _SECONDS = re.compile(r"^-?[0-9]{1,12}$")
 _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
@@ -309,9 +310,9 @@ class Temporal(AxisColumn):
         if self.kind == "duration":
             values = values.cast(pa.int64()).cast(pa.timestamp("us"))
         moments = values.cast(pa.timestamp("s"), safe=False)
-        if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
-            text = (values if self.kind == "date" else moments).cast(pa.string())
-            return pc.replace_substring(text, " ", "T")
+        iso = _ISO_PATTERN.fullmatch(self.pattern or ("%Y-%m-%d" if self.kind == "date" else "%Y-%m-%dT%H:%M:%S"))
+        if iso is not None:  # arrow's own text is ISO, and much faster than its strftime
+            return _write_iso(moments.cast(pa.string()), *iso.groups())
         distinct = moments.dictionary_encode()
         return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
 
@@ -333,6 +334,21 @@ class Temporal(AxisColumn):
             if min(units) >= 0 and max(units) < MICROSECONDS["day"]:
                 return pa.time64("us")
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
+
+
+def _write_iso(text: Any, between: str | None, seconds: str | None, after: str) -> Any:
+    """Change texts such as "2024-01-31 08:30:00" to another form of ISO 8601.
+
+    Args:
+        text: the texts.
+        between: what stands between date and time; None: dates alone.
+        seconds: None if they are left out.
+        after: what every text ends with.
+    """
+    dropped = 9 if between is None else 0 if seconds else 3
+    text = pc.utf8_slice_codeunits(text, 0, -dropped) if dropped else text
+    text = text if between in (None, " ") else pc.replace_substring(text, " ", "T")
+    return pc.binary_join_element_wise(text, pa.scalar(after, text.type), "") if after else text
 
 
 def _keep_full_iso(text: Any, pattern: str | None) -> Any:

@@ -510,6 +510,56 @@ def test_moments_are_known_in_the_notations_of_many_countries(pattern, resolutio
     assert note.startswith("bounds widened to whole years")
 
 
+ISO_FORMS = [
+    ("%Y-%m-%d %H:%M:%S", None),
+    ("%Y-%m-%d %H:%M", "minute"),
+    ("%Y-%m-%dT%H:%M", "minute"),
+    ("%Y-%m-%d %H:%M:%S.000", None),
+    ("%Y-%m-%dT%H:%M:%SZ", None),
+]
+
+
+@pytest.mark.parametrize(("pattern", "resolution"), ISO_FORMS)
+def test_moments_keep_the_form_of_the_file(pattern, resolution):
+    start = dt.datetime(2019, 3, 1, 7, 5)
+    cells = [(start + dt.timedelta(minutes=1717 * number)).strftime(pattern) for number in range(900)]
+    field, _ = drafted([*cells, "2019-04-01T09:00:00", ""])
+    assert (field["type"], field["format"]) == ("datetime", pattern)
+    assert field["understudy"].get("resolution") == resolution
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    (column,) = schema.columns
+    units, valid = column.units_of_text(pa.array(cells), Dialect())
+    assert valid.all()
+    assert column.format_values(column.from_units(units), Dialect()).to_pylist() == cells
+    other, also = column.units_of_text(pa.array(["2019-03-01T07:05:00"]), Dialect())  # one cell in another form
+    assert also.all()
+    assert other[0] == units[0]
+    assert Schema.from_dict(schema.to_dict()) == schema
+
+
+def test_moments_in_the_default_form_need_no_format():
+    cells = [f"2019-03-{1 + number % 28:02}T07:05:{number % 60:02}" for number in range(900)]
+    field, _ = drafted(cells)
+    assert (field["type"], field.get("format")) == ("datetime", None)
+    (column,) = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}}).columns
+    units, _ = column.units_of_text(pa.array(cells), Dialect())
+    assert column.format_values(column.from_units(units), Dialect()).to_pylist() == cells
+    spaced, valid = column.units_of_text(pa.array([cell.replace("T", " ") for cell in cells]), Dialect())
+    assert valid.all()  # a schema without the form reads both
+    assert (spaced == units).all()
+
+
+@pytest.mark.parametrize("end", ["", " 00:00:00", "T00:00:00", " 00:00:00.000"])
+def test_dates_keep_the_midnight_of_the_file(end):
+    cells = [f"2019-03-{1 + number % 28:02}{end}" for number in range(900)]
+    field, _ = drafted(cells)
+    assert (field["type"], field.get("format")) == ("date", f"%Y-%m-%d{end}" if end else None)
+    (column,) = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}}).columns
+    units, valid = column.units_of_text(pa.array([*cells, "2019-03-05"]), Dialect())
+    assert valid.all()
+    assert column.format_values(column.from_units(units[:-1]), Dialect()).to_pylist() == cells
+
+
 def test_a_stated_unit_is_the_only_one():
     table = pd.DataFrame({"pat": RNG.integers(0, 300, 900).astype(str), "code": [f"K{n % 700:04}" for n in range(900)]})
     unit = {"column": "pat", "max_rows": 2}
