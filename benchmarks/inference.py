@@ -64,7 +64,10 @@ CODED = {
     "fire": "aim/fire",
     "titanic": "aim/titanic",
     "acs": "privbayes/acs",
+    "stroke": "wide/stroke",
+    "census": "nist2020/acs_temporal_match2",
 }
+DRAWN = {"stroke": 16, "census": 16}  # columns of at most 128 codes, drawn once, before anything was computed on them
 FIELDS = (
     *("table", "mechanism", "epsilon", "kind", "run", "statistic", "measured", "asked", "term", "truth", "estimate"),
     *("se", "low", "high", "df", "p", "privacy", "sampling", "model", "correlation", "best"),
@@ -122,6 +125,10 @@ class Table:
         sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
         frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
         sizes = {k: v["domain"] if isinstance(v, dict) else v for k, v in sizes.items()}
+        if name in DRAWN:
+            small = [column for column, size in sizes.items() if size <= 128]
+            drawn = np.random.default_rng(0).permutation(small)[: DRAWN[name]]
+            sizes = {column: size for column, size in sizes.items() if column in drawn}
         frame.columns = [str(column) for column in frame.columns]
         frame = frame[list(sizes)].set_axis([_plain(c) for c in sizes], axis=1)
         return cls(frame, us.Schema.from_domain({_plain(c): size for c, size in sizes.items()}))
