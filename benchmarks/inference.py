@@ -19,7 +19,7 @@ the coded rows: a number counts as the mean of its bin. `show` prints, separatel
 coverage; the root mean square of the true errors in standard errors, 1 if these are exact; the median width of the
 intervals divided by the best possible width; and the share of rejected nulls. The best possible interval knows the true
 values of the statistic's influence function and estimates its mean by weighted least squares over all measurements
-(`best_errors`; not where merged codes leave it undetermined). TUNING names the tables on which constants were chosen;
+(`best_error`; not where merged codes leave it undetermined). TUNING names the tables on which constants were chosen;
 the others only check them.
 """
 
