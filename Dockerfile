@@ -5,6 +5,7 @@ FROM python:3.12-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
+COPY docs/guide/analysts.md ./docs/guide/
 RUN pip wheel --no-cache-dir --wheel-dir /wheels ".[eval,office,sql]"
 
 FROM python:3.12-slim

@@ -19,7 +19,7 @@ the coded rows: a number counts as the mean of its bin. `show` prints, separatel
 coverage; the root mean square of the true errors in standard errors, 1 if these are exact; the median width of the
 intervals divided by the best possible width; and the share of rejected nulls. The best possible interval knows the true
 values of the statistic's influence function and estimates its mean by weighted least squares over all measurements
-(`best_errors`; not where merged codes leave it undetermined). TUNING names the tables on which constants were chosen;
+(`best_error`; not where merged codes leave it undetermined). TUNING names the tables on which constants were chosen;
 the others only check them.
 """
 
@@ -64,7 +64,10 @@ CODED = {
     "fire": "aim/fire",
     "titanic": "aim/titanic",
     "acs": "privbayes/acs",
+    "stroke": "wide/stroke",
+    "census": "nist2020/acs_temporal_match2",
 }
+DRAWN = {"stroke": 16, "census": 16}  # columns of at most 128 codes, drawn once, before anything was computed on them
 FIELDS = (
     *("table", "mechanism", "epsilon", "kind", "run", "statistic", "measured", "asked", "term", "truth", "estimate"),
     *("se", "low", "high", "df", "p", "privacy", "sampling", "model", "correlation", "best"),
@@ -72,10 +75,11 @@ FIELDS = (
 SAMPLE = 10_000
 COMMON = 0.01
 SETTINGS: dict[str, dict[str, Any]] = {
-    "aim": {"max_mib": 2.0, "workload": "all-2way", "rounds": 2.0},  # fewer, larger rounds than by default, for speed
+    "aim": {"max_mib": 0.5, "workload": "all-2way"},  # smaller models than by default, for speed
     "adaptive": {"max_mib": 2.0},
 }
-SOME = {"aim": 8, "adaptive": 8}  # columns, drawn at random for each run, for speed
+SOME = {"aim": 12, "adaptive": 8}  # columns, drawn at random for each run, for speed
+WHOLE = ("stroke",)  # tables of which every mechanism takes all columns
 
 
 class Table:
@@ -122,6 +126,10 @@ class Table:
         sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
         frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
         sizes = {k: v["domain"] if isinstance(v, dict) else v for k, v in sizes.items()}
+        if name in DRAWN:
+            small = [column for column, size in sizes.items() if size <= 128]
+            drawn = np.random.default_rng(0).permutation(small)[: DRAWN[name]]
+            sizes = {column: size for column, size in sizes.items() if column in drawn}
         frame.columns = [str(column) for column in frame.columns]
         frame = frame[list(sizes)].set_axis([_plain(c) for c in sizes], axis=1)
         return cls(frame, us.Schema.from_domain({_plain(c): size for c, size in sizes.items()}))
@@ -410,7 +418,7 @@ class Run(NamedTuple):
 
     def choose_columns(self, table: Table) -> Table:
         """The table, or some of its columns for mechanisms that take long."""
-        if self.mechanism not in SOME:
+        if self.mechanism not in SOME or self.table in WHOLE:
             return table
         rng = np.random.default_rng([self.seed, 2])
         return table.select(rng.permutation(list(table.schema.domain))[: SOME[self.mechanism]].tolist())

@@ -24,6 +24,7 @@ from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload_error
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
+from understudy.report.guide import render_guide
 from understudy.report.public import (
     CAUTION,
     MeasuredTable,
@@ -167,6 +168,7 @@ def _collect_content(release: Release, standin: Rows, real: Rows | None) -> dict
     numbers = summarize_columns(release.schema, standin, real, binned)
     return {
         "title": release.title,
+        "guide": render_guide(),
         "release": release,
         "receipt": replace(release.receipt, facts=dict(sorted(release.receipt.facts.items()))),
         "settings": sorted(release.settings.items()),

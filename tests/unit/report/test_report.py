@@ -119,6 +119,15 @@ def test_one_file_that_asks_for_nothing(release: us.Release, private: str) -> No
         assert len(outline.ids) == len(set(outline.ids))
 
 
+def test_the_guide_for_analysts_is_a_link_away(release: us.Release, private: str) -> None:
+    for page in (public_report(release), private):
+        assert '<a href="#analysts">guide for analysts</a>' in page
+        assert page.count('<h2 id="analysts">For analysts</h2>') == 1
+        guide = page[page.index('<h2 id="analysts">') :]
+        assert "understudy infer stand-in.release" in guide
+        assert "benchmarks/inference.md" in guide
+
+
 def test_names_are_escaped(release: us.Release, private: str) -> None:
     for page in (public_report(release), private):
         assert "<b>" not in page
