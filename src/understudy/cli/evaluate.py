@@ -212,6 +212,7 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
+    from understudy.evaluation.linked import compare_linked
     from understudy.release import Release, open_release
     from understudy.report import custodian_report, public_report
     from understudy.report.linked import linked_report
@@ -227,14 +228,12 @@ def report(
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = open_release(release)
-    if not isinstance(loaded, Release):
-        if real is not None:
-            raise SettingError("--real: linked tables are compared with `understudy evaluate`; leave it out here")
-        write_text(linked_report(loaded), path)
-        print_result(f"Report: {path}", {"report": str(path), "custodian_only": False}, quiet=quiet, as_json=as_json)
-        return
+    if not isinstance(loaded, Release) and (weight is not None or setting or attacks or full):
+        raise SettingError("--weight, --set, --attacks and --full: not possible with linked tables; leave them out")
     with show_progress(quiet=quiet or as_json) as progress:
-        if real is None:
+        if not isinstance(loaded, Release):
+            page = linked_report(loaded, None if real is None else compare_linked(loaded, real, seed=seed))
+        elif real is None:
             page = public_report(loaded)
         else:
             table = collect_table(real, loaded.schema)

@@ -173,13 +173,17 @@ def consecutive_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedS
 
 
 def lag_correlation(one: LinkedCodes, schema: LinkedSchema, name: str, column: str) -> float:
-    """The correlation of the codes of a column on an axis in consecutive siblings, without missing ones."""
+    """The correlation of the codes of a column on an axis in consecutive siblings, without missing ones.
+
+    It is not a number if the codes of all first or of all second siblings are equal.
+    """
     declared = schema.tables[name].column(column)
     assert isinstance(declared, AxisColumn)  # noqa: S101 - callers ask for these alone
     first, second, _ = _next_siblings(one[name])
     a, b = one[name].codes[column][first], one[name].codes[column][second]
     inside = (a < declared.ordinary) & (b < declared.ordinary)
-    return float(np.corrcoef(a[inside], b[inside])[0, 1]) if inside.sum() > 1 else float("nan")
+    varied = inside.any() and np.ptp(a[inside]) > 0 and np.ptp(b[inside]) > 0
+    return float(np.corrcoef(a[inside], b[inside])[0, 1]) if varied else float("nan")
 
 
 def group_queries(

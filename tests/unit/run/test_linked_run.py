@@ -131,7 +131,18 @@ def test_the_command_line_leads_from_files_to_files(clinic: Path, tmp_path: Path
     assert "there is no column 'ward'" in call("answer", release, "ward=A", code=3)
     call("report", release, "-o", tmp_path / "report.html")
     assert "only through their parent" in (tmp_path / "report.html").read_text()
-    call("report", release, "-o", tmp_path / "other.html", "--real", clinic, code=3)
+    assert "custodian only" not in (tmp_path / "report.html").read_text()
+    assert "not differentially private" in call("report", release, "-o", tmp_path / "other.html", "--real", clinic)
+    page = (tmp_path / "other.custodian-only.html").read_text()
+    for words in (
+        "For the custodian only",
+        "cardinality(visits)",
+        "visits per row of patients",
+        "Columns of diagnoses",
+    ):
+        assert words in page
+    assert not (tmp_path / "other.html").exists()
+    call("report", release, "-o", tmp_path / "full.html", "--real", clinic, "--full", code=3)
     assert "of visits" in call("sample", release, "-o", rows, "--seed", 1, "-n", 20)
     assert sorted(file.name for file in rows.iterdir()) == [
         "datapackage.json",
