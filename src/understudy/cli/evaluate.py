@@ -212,10 +212,9 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
-    from understudy.evaluation.linked import compare_linked
+    from understudy.evaluation.linked import report_linked
     from understudy.release import Release, open_release
     from understudy.report import custodian_report, public_report
-    from understudy.report.linked import linked_report
     from understudy.schema.custodian import mark_path
     from understudy.source.read import collect_table
 
@@ -232,7 +231,7 @@ def report(
         raise SettingError("--weight, --set, --attacks and --full: not possible with linked tables; leave them out")
     with show_progress(quiet=quiet or as_json) as progress:
         if not isinstance(loaded, Release):
-            page = linked_report(loaded, None if real is None else compare_linked(loaded, real, seed=seed))
+            page = report_linked(loaded, real, seed=seed)
         elif real is None:
             page = public_report(loaded)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 
 from understudy.metric.linked import LinkedCodes, TableCodes, lag_correlation, score_tables
 from understudy.release.linked import LinkedRelease
-from understudy.report.linked import LinkedComparison
+from understudy.report.linked import LinkedComparison, linked_report
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
 from understudy.schema.frames import to_arrow_columns
@@ -44,6 +43,15 @@ def evaluate_linked(
     return _score(codes[0], codes[1], made, schema, seed=seed, queries=queries)
 
 
+def report_linked(release: LinkedRelease, real: Any = None, *, seed: int = 0) -> str:
+    """Return the report about linked tables; with the real tables, for the custodian only.
+
+    Raises:
+        InputError, SchemaError: naming the table that cannot be used.
+    """
+    return linked_report(release, None if real is None else compare_linked(release, real, seed=seed))
+
+
 def compare_linked(release: LinkedRelease, real: Any, *, seed: int = 0, queries: int = 1_000) -> LinkedComparison:
     """Compare rows drawn from a release with the real tables, for `linked_report`.
 
@@ -63,13 +71,18 @@ def compare_linked(release: LinkedRelease, real: Any, *, seed: int = 0, queries:
     drawn = read_tables(release.sample(seed=seed, as_written=True), schema)
     made = _encode(drawn, schema)
     scores = _score(true, made, drawn, schema, seed=seed, queries=queries)
+    lags = {name: lines for name in schema.links if (lines := _lags(true, made, schema, name))}
     return LinkedComparison(
         [(one["metric"], one["value"], one["best"]) for one in scores],
-        [
-            *(_children_table(true, made, schema, name) for name in schema.links),
-            *(_columns_table(true, made, schema, name) for name in schema.tables),
-            *filter(None, (_lag_table(true, made, schema, name) for name in schema.links)),
-        ],
+        {
+            name: {column: _shares(true[name].codes[column], size) for column, size in one.domain.items()}
+            for name, one in schema.tables.items()
+        },
+        {
+            name: _shares(true[link.parent].codes[f"#{name}"], link.max_children + 1)
+            for name, link in schema.links.items()
+        },
+        lags,
     )
 
 
@@ -90,38 +103,16 @@ def _score(
     return [_line(name, value) for name, value in scores.items()]
 
 
-_Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
-
-
-def _children_table(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> _Table:
-    """Return the real and synthetic shares of parents with each number of children."""
-    link = schema.links[name]
-    true, made = (_shares(one[link.parent].codes[f"#{name}"], link.max_children + 1) for one in (real, synthetic))
-    lines = [(str(many), f"{true[many]:.1%}", f"{made[many]:.1%}") for many in range(link.max_children + 1)]
-    return f"{name} per row of {link.parent}, within the cap", ("number", "real", "synthetic"), lines
-
-
-def _columns_table(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> _Table:
-    """Return by column the share of rows that differ, and its most common code, real beside synthetic."""
-    lines = []
-    for column, size in schema.tables[name].domain.items():
-        true, made = (_shares(one[name].codes[column], size) for one in (real, synthetic))
-        code = int(true.argmax())
-        lines.append((column, f"{np.abs(true - made).sum() / 2:.1%}", f"{true[code]:.1%}", f"{made[code]:.1%}"))
-    return f"Columns of {name}", ("column", "rows that differ", "most common value, real", "synthetic"), lines
-
-
-def _lag_table(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> _Table | None:
-    """Return correlations of numbers and times with those of the previous sibling, real beside synthetic."""
-    link, lines = schema.links[name], []
+def _lags(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> list[tuple[str, float, float]]:
+    """Return correlations of numbers and times with those of the previous sibling, real and synthetic."""
+    link, one = schema.links[name], schema.tables[name]
     if not link.order or link.max_children < 2:
-        return None
-    for column in schema.tables[name].coded:
-        if isinstance(column, AxisColumn) and column.name in schema.tables[name].domain:
-            both = [lag_correlation(one, schema, name, column.name) for one in (real, synthetic)]
-            lines.append((column.name, *("none" if np.isnan(one) else f"{one:.2f}" for one in both)))
-    title = f"Correlation with the previous row of {name}"
-    return (title, ("column", "real", "synthetic"), lines) if lines else None
+        return []
+    axes = [column.name for column in one.coded if isinstance(column, AxisColumn) and column.name in one.domain]
+    return [
+        (axis, lag_correlation(real, schema, name, axis), lag_correlation(synthetic, schema, name, axis))
+        for axis in axes
+    ]
 
 
 def _shares(codes: Any, size: int) -> Any:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole
 from understudy.errors import InputError, OutputError, SettingError
-from understudy.evaluation.linked import evaluate_linked
+from understudy.evaluation.linked import evaluate_linked, report_linked
 from understudy.files import write_text
 from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
@@ -25,6 +25,7 @@ from understudy.source.read import collect_table
 
 if TYPE_CHECKING:
     from understudy.release import Release
+    from understudy.release.linked import LinkedRelease
 
 PARTIAL = ("nist_density", "nist_conjunctions", "nist_income", "nist_contest")
 """Metrics with a published rule for columns that the synthetic table lacks."""
@@ -97,7 +98,7 @@ def evaluate(
 
 
 def write_report(
-    release: Release | str | PathLike[str],
+    release: Release | LinkedRelease | str | PathLike[str],
     path: str | PathLike[str],
     *,
     real: Any = None,
@@ -108,9 +109,9 @@ def write_report(
     """Write the report about a release, as one HTML file.
 
     Args:
-        release: the release, or the path of its file.
+        release: the release, of one table or of linked tables, or the path of its file.
         path: the .html file; never overwritten. With `real` it becomes *.custodian-only.html.
-        real: the real table, whatever `synthesize` takes, to compare with.
+        real: the real table or the linked ones, whatever `synthesize` takes, to compare with.
         full: whether scores use more of the rows, values and tables; it takes minutes.
         seed: of all random draws in a comparison.
         progress: called with each `Step`.
@@ -122,15 +123,21 @@ def write_report(
 
     Raises:
         OutputError: if the file exists.
+        SettingError: for `full` with linked tables.
     """
-    from understudy.release import Release as Loaded
+    from understudy.release import Release, open_release
+    from understudy.release.linked import LinkedRelease
     from understudy.report import custodian_report, public_report
 
-    loaded = release if isinstance(release, Loaded) else Loaded.load(release)
+    loaded = release if isinstance(release, Release | LinkedRelease) else open_release(release)
     target = as_path("path", path) if real is None else mark_path(as_path("path", path))
     if target.exists():
         raise OutputError(f"{target} already exists; choose another path")
-    if real is None:
+    if isinstance(loaded, LinkedRelease):
+        if full:
+            raise SettingError("full: not possible with linked tables; leave it out")
+        page = report_linked(loaded, real, seed=seed)
+    elif real is None:
         page = public_report(loaded)
     else:
         table = collect_table(real, loaded.schema)

@@ -135,6 +135,13 @@ class LinkedRelease:
         made = _write_keys(self.schema, drawn, rng, as_written=as_written)
         return {name: convert_rows(table, as_) for name, table in made.items()}
 
+    def draw(self, rows: int, *, seed: int = 0) -> dict[str, DrawnRows]:
+        """Draw the rows of all tables as codes.
+
+        **Privacy.** Post-processing: costs nothing.
+        """
+        return Drawing(self.schema, self.parts, self._steps, rows, np.random.default_rng(seed)).draw()
+
     @cached_property
     def _steps(self) -> Steps:
         return calibrate(self.schema, self.parts)
@@ -194,7 +201,7 @@ class LinkedRelease:
     def _count_drawn(self, table: str, asked: Mapping[str, Any], per: str | None, *, share: bool) -> float:
         virtual = self.schema.virtual_tables[f"first({table})"]
         columns = {column.name: column for column in virtual.columns}
-        drawn = Drawing(self.schema, self.parts, self._steps, self.default_rows, np.random.default_rng(0)).draw()
+        drawn = self.draw(self.default_rows)
         inside = np.ones(len(drawn[table].parents))
         for condition in read_conditions(virtual.schema, asked):
             column = columns[condition.column]

@@ -198,10 +198,24 @@ def _describe_column(
 ) -> dict[str, Any]:
     share = estimate_shares(release, column, standin)
     noise = 2 * find_noise(release, column, tables) / max(float(release.model.total), 1.0)
-    labels = column.code_labels()
     truth = None
     if real is not None:
         truth = np.bincount(real.codes[column.name], minlength=len(share)) / real.rows
+    return describe_shares(column, share, truth, noise=noise)
+
+
+def describe_shares(
+    column: Coded, share: NDArray[np.float64], truth: NDArray[np.float64] | None, *, noise: float = 0.0
+) -> dict[str, Any]:
+    """Draw the distribution of a column, and return its chart with what belongs to it.
+
+    Args:
+        column: the column.
+        share: the stand-in's share of each code.
+        truth: the real shares, for the custodian.
+        noise: two standard deviations of the noise of a share; 0 if it is not known.
+    """
+    labels = column.code_labels()
     bars = [
         svg.Bar(label, float(share[code]), noise, None if truth is None else float(truth[code]))
         for code, label in enumerate(labels)

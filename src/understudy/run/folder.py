@@ -206,11 +206,6 @@ class _Folder:
             raise OutputError(
                 f"{self.path} is not empty and holds no run of this file; choose a new folder. Nothing was spent"
             )
-        if self.linked and "custodian" in self.reports:
-            raise SettingError(
-                "linked tables have no report for the custodian yet; leave it out, and compare rows with `understudy "
-                "evaluate`. Nothing was spent"
-            )
         if "custodian" in self.reports and self.file.content.get("query") is not None:
             raise SettingError(
                 "outputs: report: a report for the custodian reads a table, not a query; make a view of it, or leave "
@@ -252,8 +247,8 @@ class _Folder:
                 write_text(self._page(kind, release, progress), path, private=kind == "custodian")
 
     def _write_linked(self, release: LinkedRelease, progress: Progress) -> None:
+        from understudy.evaluation.linked import report_linked
         from understudy.files import write_text
-        from understudy.report.linked import linked_report
         from understudy.sink.linked import write_tables
 
         for kind, path in zip(self.file.outputs["rows"], self.rows, strict=True):
@@ -261,9 +256,11 @@ class _Folder:
                 progress(Step("sample", None, path.name))
                 rows = release.sample(seed=self.file.outputs["seed"], as_written=kind == "csv")
                 write_tables(rows, release.schema, path, kind=kind, force=self.file.rehearsal)
-        for path in self.reports.values():
+        for report, path in self.reports.items():
             if self.file.rehearsal or not path.exists():
-                write_text(linked_report(release), path)
+                progress(Step("write", None, path.name))
+                real = self.file.data() if report == "custodian" else None
+                write_text(report_linked(release, real), path, private=report == "custodian")
 
     def _page(self, kind: str, release: Release, progress: Progress) -> str:
         from understudy.report import custodian_report, public_report

@@ -23,6 +23,7 @@ from understudy.planning.linked import plan_linked
 from understudy.planning.made_up import rehearsal_tables
 from understudy.release.linked import LinkedRelease
 from understudy.sink.linked import write_tables
+from understudy.svg import percent
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "mechanism": "independent"}
@@ -136,9 +137,10 @@ def test_the_command_line_leads_from_files_to_files(clinic: Path, tmp_path: Path
     page = (tmp_path / "other.custodian-only.html").read_text()
     for words in (
         "For the custodian only",
-        "cardinality(visits)",
+        "cardinality (visits)",
         "visits per row of patients",
-        "Columns of diagnoses",
+        "Distribution of ward",
+        "distance ",
     ):
         assert words in page
     assert not (tmp_path / "other.html").exists()
@@ -280,15 +282,47 @@ def test_a_run_file_makes_release_rows_and_report_once(clinic: Path, tmp_path: P
     assert (first.status, Path(first.summary["release"]).exists()) == ("made", True)
     assert (tmp_path / "out" / "rows-csv" / "visits.csv").exists()
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "at most 3 rows for each of its rows" in page
+    assert "at most 3 for each row of patients, in order of day" in page
     assert "only through their parent" in page
     assert run(tmp_path / "run.yaml", tmp_path / "out").status == "unchanged"
     (tmp_path / "out" / "report.html").unlink()
     assert run(tmp_path / "run.yaml", tmp_path / "out").status == "completed"
     assert Ledger().total("clinic").runs == 1
-    (tmp_path / "other.yaml").write_text("\n".join([*lines, "outputs: {report: [custodian]}"]))
-    with pytest.raises(SettingError, match="no report for the custodian"):
-        run(tmp_path / "other.yaml", tmp_path / "other")
+    assert "custodian only" not in page
+    (tmp_path / "run.yaml").write_text("\n".join([*lines, "outputs: {seed: 1, report: [public, custodian]}"]))
+    again = run(tmp_path / "run.yaml", tmp_path / "out")  # outputs are no part of the run: nothing more is spent
+    private = Path(again.summary["reports"]["custodian"])
+    assert (again.status, private.name) == ("completed", "report.custodian-only.html")
+    assert private.stat().st_mode & 0o077 == 0
+    for words in ("For the custodian only", "cardinality (visits)", "<th>real</th>"):
+        assert words in private.read_text()
+    assert Ledger().total("clinic").runs == 1
+
+
+def test_reports_are_written_from_python(clinic: Path, tmp_path: Path) -> None:
+    release = us.synthesize(clinic_rows(50), clinic_schema(), **BUDGET)
+    release.save(tmp_path / "clinic.release")
+    page = us.write_report(tmp_path / "clinic.release", tmp_path / "report.html").read_text()
+    assert page == us.write_report(release, tmp_path / "again.html").read_text()
+    private = us.write_report(release, tmp_path / "report.html", real=clinic)
+    assert private.name == "report.custodian-only.html"
+    assert private.read_text() == us.write_report(release, tmp_path / "b.html", real=clinic_rows(50)).read_text()
+    for one, real in ((page, False), (private.read_text(), True)):
+        assert ("For the custodian only" in one, '<line class="real"' in one) == (real, real)
+        assert one.count('<h2 id="analysts">For analysts</h2>') == 1  # what holds for linked tables, and nothing else
+        assert "<code>infer</code>, <code>bounds</code> and <code>replicates</code> are for single" in one
+        assert "For graphics, and for what" not in one
+    with pytest.raises(SettingError, match="full: not possible"):
+        us.write_report(release, tmp_path / "full.html", real=clinic, full=True)
+
+
+def test_noisy_numbers_of_children_are_reported() -> None:
+    release = us.synthesize(clinic_rows(50), clinic_schema(), **BUDGET)
+    page = us.report.linked.linked_report(release)
+    for name, part in (("visits", release.parts["patients"]), ("diagnoses", release.parts["first(visits)"])):
+        noisy = next(one.values for one in part.measurements if one.clique == (f"#{name}",))
+        for share in noisy / noisy.sum():
+            assert f"<td>{percent(share)}</td>" in page
 
 
 def test_a_rehearsal_uses_made_up_tables_and_costs_nothing(tmp_path: Path) -> None:
