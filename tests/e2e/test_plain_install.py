@@ -1,18 +1,23 @@
-"""What a plain `pip install understudy` gives: the commands without extras, the wheel, and fresh environments."""
+"""What a plain `pip install understudy` gives: the commands without extras, the wheel, and the journeys."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from importlib.metadata import distribution, packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,6 +25,7 @@ from packaging.utils import canonicalize_name
 import understudy as us
 
 ROOT = Path(__file__).parents[2]
+JOURNEYS, SEEDED = ROOT / "examples" / "journeys", ROOT / "tests" / "seeded"
 
 PLAIN = """
 import json, os, sys
@@ -181,24 +187,131 @@ def make_environment(folder: Path, wheel: Path) -> Path:
     return python
 
 
-def run_journeys(python: Path, folder: Path, *names: str) -> None:
-    """Run journeys with the programs of an environment, as `python examples/journeys/NAME.py OUT`."""
-    cache = folder / "compiled"
+def run_in(python: Path, *arguments: object, cache: Path, folder: Path) -> None:
+    """Run Python of an environment, whose programs come first on the PATH and which sees no other packages."""
     path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "NUMBA_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
-    for name in names:
-        command = [python, ROOT / "examples" / "journeys" / f"{name}.py", folder / name]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    settings = {"PATH": path, "PYTHONPATH": str(SEEDED), "NUMBA_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
+    line = [python, *arguments]
+    done = subprocess.run(line, env=os.environ | settings, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-def test_a_journey_in_a_fresh_environment(wheel, tmp_path):
-    python = make_environment(tmp_path / "environment", wheel)
-    where = "import understudy, sys; assert understudy.__file__.startswith(sys.prefix)"
-    subprocess.run([python, "-c", where], check=True, cwd=tmp_path)
-    for absent in ("pandas", "sklearn", "duckdb"):
-        assert subprocess.run([python, "-c", f"import {absent}"], check=False, capture_output=True).returncode
-    run_journeys(python, tmp_path, "analyst")
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory) -> Path:
+    """Make the environment that all journeys share; returns its Python."""
+    folder = tmp_path_factory.mktemp("fresh")
+    python = make_environment(folder / "environment", wheel)
+    absent = ("pandas", "sklearn", "duckdb", "scipy")
+    run_in(python, "-c", ALONE, *absent, cache=folder, folder=folder)
+    return python
+
+
+ALONE = """
+import sys, understudy
+from importlib.util import find_spec
+assert understudy.__file__.startswith(sys.prefix)
+assert not [name for name in sys.argv[1:] if find_spec(name)]
+"""
+
+JOURNEY = """
+import importlib, json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+told = importlib.import_module(sys.argv[2]).main(pathlib.Path(sys.argv[3]))
+show = lambda value: {"html": value._repr_html_(), "columns": list(getattr(value, "domain", ()))}
+pathlib.Path("told.json").write_text(json.dumps(told, default=show))
+"""
+
+
+@pytest.fixture
+def travel(environment, tmp_path):
+    """Make a journey in the fresh environment; returns what it tells. Loops that one compiled, the next reuses."""
+
+    def main(name: str) -> dict[str, Any]:
+        cache = environment.parents[2] / "compiled"
+        run_in(environment, "-c", JOURNEY, JOURNEYS, name, tmp_path, cache=cache, folder=tmp_path)
+        return json.loads((tmp_path / "told.json").read_text())
+
+    return main
+
+
+def test_all_of_them_are_here():
+    assert {path.stem for path in JOURNEYS.glob("*.py")} == {
+        "statistics_office", "hospital", "company_nightly", "analyst", "researcher", "shell",
+    }  # fmt: skip
+
+
+def test_statistics_office(tmp_path, travel):
+    told = travel("statistics_office")
+    assert 0.02 < told["refused"] < 0.15
+    assert 0 < told["weighted error"] < 0.3
+    assert 0 < told["high"] < 0.3
+    assert {"rows.csv", "report.html"} <= {path.name for path in (tmp_path / "release").iterdir()}
+    assert "How good it is" in (tmp_path / "release" / "report.html").read_text()
+    assert us.Ledger().total("living-conditions").runs == 1
+
+
+def test_hospital(tmp_path, travel):
+    said = travel("hospital")
+    assert "Column 'patient' looks like a key and repeats" in said["draft"]
+    assert said["review"].count("Column 2 of 9: patient") == 2, "going back shows the column again"
+    assert "Column 4 of 9: admitted (dates)" in said["review"]
+    assert "written as      %d.%m.%Y" in said["review"]
+    assert "Every column is reviewed. Dropped: case." in said["review"]
+    assert "of every 1,000 people, the whole rows of 10 might leak" in said["delta"]
+    assert "Nothing was spent" in said["delta"]
+    assert str(us.Ledger().address) in said["run"].replace("\n", "")
+    assert "its values are N, Y" in said["value"]
+    rows = pa_csv.read_csv(tmp_path / "release" / "rows.csv", parse_options=pa_csv.ParseOptions(delimiter=";"))
+    forms = {"patient": r"P\d{5}", "admitted": r"\d\d\.\d\d\.2023", "cost": r"\d+,\d\d", "alive": "[YN]"}
+    for name, form in forms.items():
+        assert all(re.fullmatch(form, str(cell)) for cell in rows[name].to_pylist() if cell != "other"), name
+    assert all(len(str(cell)) in (5, 8) for cell in rows["time"].to_pylist()), "times of day, not seconds"
+    assert (tmp_path / "rehearsal" / "rehearsal-report.html").exists()
+    assert (tmp_path / "compared.custodian-only.html").exists()
+    assert (tmp_path / "for-analysts" / "codebook.html").exists()
+    assert us.Ledger().total("stays").runs == 1
+
+
+def test_company_nightly(tmp_path, travel):
+    told = travel("company_nightly")
+    assert told["statuses"] == ["made", "unchanged", "made", "unchanged", "stopped"]
+    assert us.Ledger().total("orders").runs == 2
+    assert [re.search(r"value of '(\w+)'", note)[1] for note in told["notes"]] == ["country"]
+    assert "nightly/part-1.parquet: damaged, cut short or not Parquet" in told["cut short"]
+    assert "(new: it knows of no earlier spending)" in told["ledger"]
+    assert "pip install 'understudy[sql]'" in told["closed port"]
+    rows = pq.read_table(tmp_path / "night-2" / "rows.parquet")
+    assert rows.column_names == ["country", "channel", "amount", "returned"]
+
+
+def test_analyst(tmp_path, travel):
+    told = travel("analyst")
+    assert told["readme"].startswith("# Health survey")
+    assert set(told["rows"][0]) == {"sex", "age", "interviewed", "icd", "smoker"}
+    assert {row["smoker"] for row in told["rows"]} - {""} == {"Y", "N"}  # as the file writes it, not true and false
+    for query in ("age>64", "icd=J*", "interviewed>=01.07.2023", "smoker=Y, sex=F"):
+        assert "in the true table, with confidence 0.95" in told[query]
+    assert "pip install 'understudy[infer]'" in told["estimates"]
+    assert (tmp_path / "age.svg").read_text().startswith("<svg")
+
+
+def test_researcher(travel):
+    told = travel("researcher")
+    assert [schema["columns"] for schema in told["schemas"]] == [["a", "b", "c", "d"], ["a"], ["SEX"], ["AGEP"]]
+    assert all(1 < len(value["html"]) < 20_000 for value in told["shown"])
+    errors = told["errors"]
+    assert set(errors) == set(us.MECHANISMS)
+    assert errors["mst"] < errors["independent"]
+    assert us.Ledger().total("journey-researcher").runs == len(us.MECHANISMS)
+
+
+def test_what_extras_add_to_the_journeys(tmp_path, monkeypatch, forks):
+    monkeypatch.syspath_prepend(str(JOURNEYS))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(forks.programs), os.environ["PATH"]]))
+    nightly, analyst = (importlib.import_module(name).main(tmp_path / name) for name in ("company_nightly", "analyst"))
+    assert "no database server answers there" in nightly["closed port"]
+    assert "mean(age) | sex=F" in analyst["estimates"]
+    assert "C(sex)[T.M]" in analyst["regression"]
 
 
 @pytest.mark.slow
@@ -211,10 +324,12 @@ def test_every_journey_and_the_demo_with_each_python(wheel, tmp_path, version):
     subprocess.run([program, "-m", "venv", tmp_path / "environment"], check=True)
     python = tmp_path / "environment" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
-    run_journeys(python, tmp_path, "hospital", "company_nightly", "analyst", "researcher", "statistics_office")
+    for name in ("hospital", "company_nightly", "analyst", "researcher", "statistics_office"):
+        run_in(python, JOURNEYS / f"{name}.py", tmp_path / name, cache=tmp_path / "compiled", folder=tmp_path)
     subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[demo,infer,sql]"], check=True)
-    run_journeys(python, tmp_path / "environment", "company_nightly", "analyst")
-    subprocess.run([python, "-m", "understudy", "demo", "--output", tmp_path / "demo"], check=True)
+    for name in ("company_nightly", "analyst"):
+        run_in(python, JOURNEYS / f"{name}.py", tmp_path / "more" / name, cache=tmp_path / "compiled", folder=tmp_path)
+    run_in(python, "-m", "understudy", "demo", "--output", "demo", cache=tmp_path / "compiled", folder=tmp_path)
 
 
 WITHOUT_POSIX = """
