@@ -151,9 +151,8 @@ def tell(path: Path) -> None:
     for (name, epsilon, mechanism), group in beside.groupby(["table", "epsilon", "mechanism"]):
         alone = group[group.public == ""].error.mean()
         for public, some in group.groupby("public"):
-            print(
-                f"| {name} | {epsilon:g} | {mechanism} | {public or '-'} | {spread(some.error)} | {some.error.mean() / alone:.3f} |"
-            )
+            ratio = some.error.mean() / alone
+            print(f"| {name} | {epsilon:g} | {mechanism} | {public or 'none'} | {spread(some.error)} | {ratio:.3f} |")
 
 
 def main() -> None:
