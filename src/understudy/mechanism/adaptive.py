@@ -154,7 +154,7 @@ class Adaptive(ColumnsFirst):
         return Fit(model, all_measurements(), table.recoding, record, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Return the memory of the junction tree, of the candidates and their marginals, and of the record of rounds."""
+        """Return the memory of the junction tree, the candidates, their marginals, and the record of rounds."""
         candidates = self._workload(domain).closure()
         cells = min(sum(min(domain.cells(r), self.max_cells) for r in candidates), _MOST_CELLS)
         tree = int(self._limit(domain) * (1 << 20))

@@ -214,7 +214,7 @@ def test_nothing_fails_after_spending(sizes, rows, settings, epsilon, delta):
     made = fit.model.sample(50, np.random.default_rng(0))
     assert float(table.account.spent) == pytest.approx(float(budget.capacity), rel=1e-9)
     assert set(made) == set(sizes)
-    assert all(0 <= codes.min() and codes.max() < fit.model.domain[column] for column, codes in made.items())
+    assert all(codes.min() >= 0 and codes.max() < fit.model.domain[column] for column, codes in made.items())
 
 
 @pytest.mark.parametrize(
