@@ -81,13 +81,27 @@ def triples(schema: us.Schema) -> Workload:
 
 
 def public_table(data: Path, name: str) -> pd.DataFrame | None:
-    """A public table, none, or with `shuffled:` before its name one whose columns are independent."""
+    """A public table, none, or a biased one if the name begins with a kind of bias.
+
+    `shuffled:` makes its columns independent, `part:` keeps the rows in the upper half of its largest column, and
+    `half:` replaces every second row by values drawn at random.
+    """
     kind, _, base = name.rpartition(":")
     if not base:
         return None
-    frame, _ = table(data, base)
+    frame, schema = table(data, base)
     rng = np.random.default_rng(0)
-    return pd.DataFrame({c: rng.permutation(frame[c]) for c in frame}) if kind == "shuffled" else frame
+    if kind == "shuffled":
+        return pd.DataFrame({c: rng.permutation(frame[c]) for c in frame})
+    if kind == "part":
+        widest = max(schema.domain, key=schema.domain.__getitem__)
+        return frame[frame[widest] > frame[widest].median()]
+    if kind == "half":
+        wrong = np.arange(len(frame)) % 2 == 1
+        return pd.DataFrame(
+            {c: np.where(wrong, rng.integers(0, schema.domain[c], len(frame)), frame[c]) for c in frame}
+        )
+    return frame
 
 
 def run(data: Path, name: str, epsilon: float, mechanism: str, public: str = "") -> dict[str, Any]:

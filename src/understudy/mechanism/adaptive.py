@@ -59,8 +59,8 @@ class Adaptive(ColumnsFirst):
             triples of up to 20 columns, and all pairs of more.
         max_mib: the largest junction tree, in MiB; for more than 20 columns it is reduced by the square of their
             number. A round may use the square root of the part of the budget that is spent after it.
-        rounds: the number of rounds; doubled if any junction tree fits and the budget can measure far more marginals
-            than that many rounds select.
+        rounds: the number of rounds; doubled if any junction tree fits and part of the budget could measure the whole
+            workload well.
         growth: the budget of a round divided by that of the round before.
         choosing: the part of each round's budget for selection; what a round does not use of it is used for measuring.
         first: the part of the budget for a first measurement of every column.
@@ -181,14 +181,18 @@ class Adaptive(ColumnsFirst):
         sizes = [self.growth**number for number in range(rounds)]
         return [size / math.fsum(sizes) for size in sizes]
 
-    def _number_of_rounds(self, table: PrivateTable, cliques: Iterable[Clique], total: float, left: float) -> int:
-        """Return twice the planned rounds if even the first of them could select more cliques than there are columns.
+    def _number_of_rounds(self, table: PrivateTable, cliques: Collection[Clique], total: float, left: float) -> int:
+        """Return the planned number of rounds, or twice that if only selections then limit what is measured.
 
-        That is the case only if any tree fits: the number of measurements is then what limits the model.
+        That is the case if any tree fits and even the first of so many rounds could measure all cliques well.
         """
-        more = 2 * self.rounds
-        draws = self._draws(table, cliques, total, left * self._parts(more)[0])
-        return more if draws > max(len(table.domain), _FEWEST) else self.rounds
+        more, domain = 2 * self.rounds, table.domain
+        allocation = table.allocation((1 - self.choosing) * left * self._parts(more)[0])
+        noise = allocation.error([domain.cells(r) for r in cliques]) / len(cliques)
+        return more if self._any_tree_fits(domain) and noise <= _NOISE_SHARE * total else self.rounds
+
+    def _any_tree_fits(self, domain: Domain) -> bool:
+        return len(domain) * domain.cells() * 8 <= self.max_mib * 2**20
 
     def _draws(self, table: PrivateTable, candidates: Iterable[Clique], total: float, share: float) -> int:
         """Return the most selections of a round: about as many as its budget can measure well.
@@ -201,7 +205,7 @@ class Adaptive(ColumnsFirst):
         noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1]))
         affordable = (_NOISE_SHARE * total / noise) ** table.weight_power
         most = float(len(domain))
-        if len(domain) * domain.cells() * 8 <= self.max_mib * 2**20:  # any tree fits
+        if self._any_tree_fits(domain):
             most = max(most, min(2 * most, affordable / _SURPLUS))
         return int(min(max(_FEWEST, affordable), most, _MOST))
 
