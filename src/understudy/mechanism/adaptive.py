@@ -43,7 +43,6 @@ _NOISE_SHARE = 0.22  # a round selects as many pairs as can be measured with les
 _FEWEST, _MOST = 2, 64  # limits of the number of selections of a round
 _SURPLUS = 16  # more selections than columns if this many times as many could be measured
 _MOST_RECHECKED = 2000  # with more candidates, their sizes are not checked again after every selection
-_CANDIDATE_BYTES, _RECORD_BYTES = 3000, 16  # memory for scoring a candidate; its place and offset in a round's record
 _ROUND_TOLERANCES = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # of fits within rounds, by the least size in MiB
 _FINAL_TOLERANCES = ((24.0, 0.03), (1.0, 1e-2), (0.0, 1e-3))  # of the last fit
 
@@ -154,14 +153,14 @@ class Adaptive(ColumnsFirst):
         return Fit(model, all_measurements(), table.recoding, record, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Return the memory of the junction tree, the candidates, their marginals, and the record of rounds."""
+        """Return the memory of the junction tree, the candidates' marginals, and what selections hold by candidate."""
         candidates = self._workload(domain).closure()
         cells = min(sum(min(domain.cells(r), self.max_cells) for r in candidates), _MOST_CELLS)
         tree = int(self._limit(domain) * (1 << 20))
-        record = 2 * self.rounds * len(candidates) * _RECORD_BYTES
+        charges = self.rounds * min(_MOST, 2 * len(domain)) * len(candidates) * (16 + 3 * max(map(len, domain)))
         return Footprint(
-            memory_bytes=4 * tree + 32 * cells + record + len(candidates) * _CANDIDATE_BYTES + (64 << 20),
-            disk_bytes=tree + 16 * cells + record + (1 << 20),
+            memory_bytes=4 * tree + 32 * cells + 2 * charges + (64 << 20),
+            disk_bytes=tree + 16 * cells + charges + (1 << 20),
         )
 
     def _limit(self, domain: Domain) -> float:
