@@ -122,7 +122,7 @@ TROUBLES = {
     ),
     "other separator": (
         pd.DataFrame({'person;"a"; b': [0]}),
-        "columns 'person', 'a', 'b' are not in the table .its cells seem to be separated by ';'",
+        "columns 'a', 'b', 'person' are not in the table .its cells seem to be separated by ';'",
     ),
     "missing unit": (pd.DataFrame({"a": [0], "b": [0]}), "column 'person' is not in the table"),
     "duplicate, pandas": (pd.DataFrame([[0, 0, 0, CANARY]], columns=["a", "b", "b", "person"]), "'b' is named more"),
