@@ -6,7 +6,7 @@ a `Plan` draws columns along a tree of the tables, then `update` edits the rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -19,6 +19,7 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model.consistency import make_consistent, marginal_of, noisy_tables
 from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import DAMAGED, Model
 
 Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
@@ -61,7 +62,7 @@ _FEWEST_ROWS, _MOST_ROWS = 10_000, 1_000_000
 """Fewest and most rows of the cached sample that answers what no table covers."""
 
 
-class GumModel:
+class GumModel(Model):
     """The model of PrivSyn: consistent tables, which need no junction tree, and rows made by gradual updates.
 
     Cells that the domain forbids are 0 in the tables and occur in no row.
@@ -98,10 +99,6 @@ class GumModel:
             table = np.multiply.outer(table, self._share(tuple(columns)))
         order = [column for columns in parts.values() for column in columns]
         return np.asarray(table.transpose([order.index(column) for column in clique]))
-
-    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, Array]:
-        """Expected counts of many cliques."""
-        return {clique: self.project(clique) for clique in cliques}
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Make synthetic rows as coded columns; the same generator state gives the same rows."""
@@ -140,7 +137,7 @@ class GumModel:
         Raises:
             ReleaseError: if the arrays do not fit the domain.
         """
-        damaged = ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+        damaged = ReleaseError(DAMAGED)
         try:
             lengths, columns = (np.asarray(arrays[name], dtype=np.int64) for name in ("lengths", "columns"))
             counts, total = np.asarray(arrays["counts"], dtype=np.float64), float(arrays["total"])

@@ -8,7 +8,7 @@ that it makes, a mixture of product distributions, is also that of `network.py`,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ from understudy.errors import InputError, ReleaseError, SettingError
 from understudy.measurement import KroneckerQuery, Measurement, weighted_mean
 from understudy.model.consistency import forbidden_mask, marginal_of, noisy_tables, norm_sub
 from understudy.model.gum import find_forbidden_rows, repair_rows, rule_tables
+from understudy.model.protocol import DAMAGED, Model, cannot_occur, read_chances
 
 Floats = NDArray[np.float32]
 
@@ -30,7 +31,7 @@ _TINY = 1e-12
 # The model
 
 
-class RelaxedModel:
+class RelaxedModel(Model):
     """A mixture of product distributions: equally likely relaxed rows, in each of which columns are independent.
 
     Rows that are drawn obey the domain's rules: those in forbidden cells are drawn again. A projection that covers a
@@ -75,10 +76,6 @@ class RelaxedModel:
         found: NDArray[np.float64] = table * (self.total / table.sum())
         return found
 
-    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """Expected counts of many cliques."""
-        return {clique: self.project(clique) for clique in cliques}
-
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Draw synthetic rows as coded columns; the same generator state gives the same rows."""
         made = self._draw(rows, rng)
@@ -94,11 +91,9 @@ class RelaxedModel:
         return repair_rows(self.domain, ones, made, rng)
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> RelaxedModel:
-        """Return the model given, for some columns, a code or the probability that a row of each code matches.
+        """Return the model given what is known about some columns; see `Model.condition`.
 
         Raises:
-            SchemaError: if a column is unknown.
-            InputError: if a code is outside the column or cannot occur.
             SettingError: if the domain has rules; they hold in rows that are drawn, not in each relaxed row.
         """
         if self._forbidden:
@@ -107,18 +102,13 @@ class RelaxedModel:
                 "rows and keep those that fit, or make the release with generator='pgm' or another mechanism"
             )
         shares, weights = self.shares.copy(), self.weights
-        for column in self.domain.check(tuple(where)):
-            chances = np.asarray(where[column], np.float64)
-            if chances.ndim == 0:
-                chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
-            if chances.shape != (self.domain[column],):
-                raise InputError(f"column {column!r}: give a probability for each of its {self.domain[column]} codes")
+        for column, chances in read_chances(self.domain, where).items():
             block = shares[:, self._places[column]] * chances
             match = block.sum(axis=1)
             weights = weights * match
             shares[:, self._places[column]] = block / np.where(match > 0, match, 1.0)[:, None]
         if not weights.sum() > 0:
-            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
+            raise cannot_occur(where)
         left = weights > 0
         return RelaxedModel(self.domain, self.total * float(weights.sum()), shares[left], weights[left] / weights.sum())
 
@@ -133,7 +123,7 @@ class RelaxedModel:
         Raises:
             ReleaseError: if the arrays do not fit the domain.
         """
-        damaged = ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+        damaged = ReleaseError(DAMAGED)
         try:
             shares, weights = np.asarray(arrays["shares"], np.float32), np.asarray(arrays["weights"], np.float64)
             total = float(arrays["total"])
