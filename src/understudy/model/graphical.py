@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.model.elimination import eliminate, plan_elimination
-from understudy.model.junction_tree import JunctionTree, ordered_columns
+from understudy.model.junction_tree import JunctionTree, sort_columns
 from understudy.model.projection import Projector
 from understudy.model.propagate import Propagation
 from understudy.model.protocol import FitReport, Model, cannot_occur, read_chances
@@ -181,7 +181,7 @@ class GraphicalModel(Model):
         try:
             member, flat = np.asarray(arrays["cliques"]), np.asarray(arrays["potentials"], np.float64)
             cliques = [tuple(c for c, inside in zip(domain, row, strict=True) if inside) for row in member.tolist()]
-            ordered = [tuple(c for c in ordered_columns(domain) if c in clique) for clique in cliques]
+            ordered = [tuple(c for c in sort_columns(domain) if c in clique) for clique in cliques]
             ends = np.cumsum([0, *map(domain.cells, ordered)])
             if ends[-1] != flat.size or not ((np.abs(flat) <= _LARGEST) | np.isneginf(flat)).all():
                 raise ReleaseError("the model's arrays do not fit its domain; the release is damaged")
@@ -230,7 +230,7 @@ def _merge_contained(
     domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]
 ) -> dict[Clique, NDArray[np.float64]]:
     """Bring potentials into the engine's column order, and add those of contained cliques to a containing one."""
-    columns = ordered_columns(domain)
+    columns = sort_columns(domain)
     out: dict[Clique, NDArray[np.float64]] = {}
     orders = {clique: tuple(column for column in columns if column in domain.check(clique)) for clique in potentials}
     for clique, order in sorted(orders.items(), key=lambda item: len(item[1]), reverse=True):

@@ -1,7 +1,8 @@
 """The gradual update method of PrivSyn: rows are edited until their marginals are near the consistent noisy ones.
 
-`gum_of` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two steps:
-a `Plan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves out.
+`fit_gum` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two
+steps: a `Plan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves
+out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.consistency import make_consistent, marginal_of, noisy_tables
+from understudy.model.consistency import average_tables, make_consistent, sum_smallest_table
 from understudy.model.graphical import GraphicalModel
 from understudy.model.protocol import DAMAGED, Model
 
@@ -160,7 +161,7 @@ class GumModel(Model):
         return cls(domain, total, shaped, updates)
 
     def _share(self, columns: Clique) -> Array:
-        found = marginal_of(self.tables, columns)
+        found = sum_smallest_table(self.tables, columns)
         if found is None:
             found = self._count_sample(columns)
         share: Array = found / found.sum()
@@ -191,7 +192,7 @@ class GumModel(Model):
         return number
 
 
-def gum_of(
+def fit_gum(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, updates: str = "tree"
 ) -> GumModel:
     """Make a model of measurements by consistency and gradual updates.
@@ -207,8 +208,8 @@ def gum_of(
     Raises:
         InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
     """
-    tables = make_consistent(noisy_tables(domain, measurements), total=total, forbidden=domain.forbidden)
-    tables |= rule_tables(domain, tables)
+    tables = make_consistent(average_tables(domain, measurements), total=total, forbidden=domain.forbidden)
+    tables |= make_rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
     return GumModel(domain, rows, tables, updates)
 
@@ -368,7 +369,7 @@ def _mutual_information(table: Array, axis: int) -> float:
 
 
 def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
-    table = marginal_of(tables, (column,))
+    table = sum_smallest_table(tables, (column,))
     return np.ones(domain[column]) if table is None else table
 
 
@@ -481,7 +482,7 @@ def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[
 _RAKING_ROUNDS = 100
 
 
-def rule_tables(domain: Domain, tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
+def make_rule_tables(domain: Domain, tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
     """Make a table for every rule whose columns no given table covers: independent columns, raked to allowed cells.
 
     Raking keeps the counts of the single columns as far as the rule allows.

@@ -69,7 +69,7 @@ class ProductModel(Model):
         return cls(domain, float(total), dict(zip(domain, parts, strict=True)))
 
 
-def product_of(
+def fit_product(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None
 ) -> ProductModel | GraphicalModel:
     """Make the product model of one-way measurements; a column without a measurement is uniform.

@@ -1,7 +1,7 @@
 """Relaxed projection (RAP, Aydore et al. 2021): rows of relaxed one-hot codes, fitted to measurements by gradients.
 
 A relaxed row has a distribution over the codes of each column in place of a code. The answer to a marginal is the mean
-over the rows of products of these, a smooth function of the rows. `relaxed_of` fits rows to measurements; the model
+over the rows of products of these, a smooth function of the rows. `fit_relaxed` fits rows to measurements; the model
 that it makes, a mixture of product distributions, is also that of `network.py`, whose rows are made by a network.
 """
 
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError
 from understudy.measurement import KroneckerQuery, Measurement, weighted_mean
-from understudy.model.consistency import forbidden_mask, marginal_of, noisy_tables, norm_sub
-from understudy.model.gum import find_forbidden_rows, repair_rows, rule_tables
+from understudy.model.consistency import average_tables, find_forbidden_cells, norm_sub, sum_smallest_table
+from understudy.model.gum import find_forbidden_rows, make_rule_tables, repair_rows
 from understudy.model.protocol import DAMAGED, Model, cannot_occur, read_chances
 
 Floats = NDArray[np.float32]
@@ -70,7 +70,7 @@ class RelaxedModel(Model):
             .reshape(self.domain.shape((*left, *right)))
         )
         table = table.transpose([(*left, *right).index(column) for column in clique])
-        mask = forbidden_mask(clique, table.shape, self._forbidden)
+        mask = find_forbidden_cells(clique, table.shape, self._forbidden)
         if mask is not None:
             table = np.where(mask, 0.0, table + _TINY)  # so that something is left
         found: NDArray[np.float64] = table * (self.total / table.sum())
@@ -133,7 +133,7 @@ class RelaxedModel(Model):
             raise damaged
         if not ((shares >= 0).all() and (weights >= 0).all() and np.isfinite(total) and total > 0):
             raise damaged
-        sums = [shares[:, place].sum(axis=1) for place in block_places(domain).values()]
+        sums = [shares[:, place].sum(axis=1) for place in locate_blocks(domain).values()]
         if not (abs(weights.sum() - 1) < 1e-6 and all((np.abs(block - 1) < 1e-3).all() for block in sums)):
             raise damaged
         return cls(domain, total, shares, weights)
@@ -150,14 +150,14 @@ class RelaxedModel(Model):
 
     @cached_property
     def _places(self) -> dict[str, slice]:
-        return block_places(self.domain)
+        return locate_blocks(self.domain)
 
     @cached_property
     def _forbidden(self) -> dict[Clique, NDArray[np.bool_]]:
         return self.domain.forbidden
 
 
-def block_places(domain: Domain) -> dict[str, slice]:
+def locate_blocks(domain: Domain) -> dict[str, slice]:
     """Where the codes of each column stand in a relaxed row."""
     ends = np.cumsum([0, *domain.values()]).tolist()
     return {column: slice(ends[i], ends[i + 1]) for i, column in enumerate(domain)}
@@ -194,7 +194,7 @@ class CellAnswers:
     """
 
     def __init__(self, domain: Domain, cells: Sequence[Measurement]) -> None:
-        places, width = block_places(domain), max((len(cell.clique) for cell in cells), default=0)
+        places, width = locate_blocks(domain), max((len(cell.clique) for cell in cells), default=0)
         self._places = np.full((width, len(cells)), sum(domain.values()))  # the place after the last holds ones
         for number, cell in enumerate(cells):
             query = cell.query
@@ -225,7 +225,7 @@ class CellAnswers:
         return found
 
 
-def measured_shares(cells: Sequence[Measurement], total: float) -> Floats:
+def clip_shares(cells: Sequence[Measurement], total: float) -> Floats:
     """Return the noisy shares of the rows in measured cells, clipped to [0, 1]."""
     values = np.concatenate([cell.values for cell in cells]) if cells else np.zeros(0)
     found: Floats = np.clip(values / total, 0.0, 1.0).astype(np.float32)
@@ -241,7 +241,7 @@ class TableLoss:
     """
 
     def __init__(self, domain: Domain, tables: Mapping[Clique, tuple[NDArray[Any], NDArray[Any]]]) -> None:
-        places = block_places(domain)
+        places = locate_blocks(domain)
         self._terms: list[tuple[list[slice], list[slice], Floats, Floats]] = []
         for clique, (target, weight) in tables.items():
             left, right = _halves(domain, clique)
@@ -286,7 +286,7 @@ def _add_gradient(gradient: Floats, shares: Floats, part: Sequence[slice], pull:
 def softmax(domain: Domain, logits: Floats) -> Floats:
     """Return the probabilities of each column's codes, block by block."""
     shares = np.empty_like(logits)
-    for place in block_places(domain).values():
+    for place in locate_blocks(domain).values():
         block = np.exp(logits[:, place] - logits[:, place].max(axis=1, keepdims=True))
         shares[:, place] = block / block.sum(axis=1, keepdims=True)
     return shares
@@ -295,7 +295,7 @@ def softmax(domain: Domain, logits: Floats) -> Floats:
 def softmax_gradient(domain: Domain, shares: Floats, gradient: Floats) -> Floats:
     """Return the derivative by the logits, given that by the probabilities."""
     found = np.empty_like(shares)
-    for place in block_places(domain).values():
+    for place in locate_blocks(domain).values():
         mine, pull = shares[:, place], gradient[:, place]
         found[:, place] = mine * (pull - (mine * pull).sum(axis=1, keepdims=True))
     return found
@@ -343,7 +343,7 @@ class CellProjection:
 
     def learn(self, cells: Sequence[Measurement], total: float) -> None:
         """Fit the rows to the cells measured so far, from the rows of the epoch before."""
-        answers, targets = CellAnswers(self._domain, cells), measured_shares(cells, total)
+        answers, targets = CellAnswers(self._domain, cells), clip_shares(cells, total)
         optimiser = Adam([self._logits], _RATE)
         best, kept, failed = math.inf, self._logits.copy(), 0
         for step in range(_CELL_STEPS + 1):
@@ -376,7 +376,7 @@ _ENOUGH = 0.5
 _RATE, _START = 0.1, 1.0  # the step of Adam, and the standard deviation of the logits at the start
 
 
-def relaxed_of(
+def fit_relaxed(
     domain: Domain,
     measurements: Sequence[Measurement],
     *,
@@ -436,18 +436,18 @@ class Targets:
     """
 
     def __init__(self, domain: Domain, measurements: Sequence[Measurement], total: float | None) -> None:
-        noisy = noisy_tables(domain, measurements)
+        noisy = average_tables(domain, measurements)
         sums = [(float(t.counts.sum()), 1.0 / float(t.variance.sum())) for t in noisy]
         self.total = float(total) if total else max(1.0, weighted_mean(sums)[0]) if sums else 1.0
         counts = {table.clique: table.counts for table in noisy}
         self.ones = {}
         for column, size in domain.items():
-            found = marginal_of(counts, (column,))
+            found = sum_smallest_table(counts, (column,))
             self.ones[column] = np.full(size, 1.0 / size) if found is None else norm_sub(found, self.total) / self.total
         best = min((float(table.variance.min()) for table in noisy), default=1.0)
         self.tables: dict[Clique, tuple[NDArray[Any], NDArray[Any]]] = {}
         for table in noisy:
-            mask = forbidden_mask(table.clique, table.counts.shape, domain.forbidden)
+            mask = find_forbidden_cells(table.clique, table.counts.shape, domain.forbidden)
             counted = table.counts if mask is None else np.where(mask, 0.0, table.counts)
             self.tables[table.clique] = np.clip(counted / self.total, 0.0, 1.0), best / table.variance
         self.noise = sum(table.counts.size for table in noisy) * best / self.total**2
@@ -455,6 +455,6 @@ class Targets:
         for column in domain:
             if not any(column in clique for clique in counts):
                 self.tables[column,] = self.ones[column], np.ones(())
-        for clique, raked in rule_tables(domain, shares).items():
+        for clique, raked in make_rule_tables(domain, shares).items():
             self.tables[clique] = raked / raked.sum(), np.ones(())
         self.loss = TableLoss(domain, self.tables)
