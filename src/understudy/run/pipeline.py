@@ -609,7 +609,8 @@ def _check(run: Run | LinkedRun, output: Path | None) -> None:
     """Check memory, disk, the output and the budget before anything is reserved."""
     if isinstance(run, LinkedRun):
         footprint = run.mechanism.footprint(run.schema)
-        check_memory(footprint.memory_bytes)
+        rules = max(check_rules(one.schema) for one in run.schema.virtual_tables.values())
+        check_memory(footprint.memory_bytes + rules)
     else:
         footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
         check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -36,7 +36,7 @@ from understudy.schema.categorical import Categorical
 from understudy.schema.column import Coded, Column, Identifier
 from understudy.schema.file import OURS, FieldError, format_field, parse_content, parse_field, read_schema_text
 from understudy.schema.numeric import Numeric
-from understudy.schema.rules import Order
+from understudy.schema.rules import Dependency, Order, Rule
 from understudy.schema.schema import PrivacyUnit, Schema
 from understudy.yaml_json import dump_text
 
@@ -148,11 +148,32 @@ class LinkedSchema:
     def __post_init__(self) -> None:
         for name, link in self.links.items():
             _check_link(name, link, self)
+        for name in self.tables:
+            self._check_rules(name)
         for name, many in self.most_rows.items():
             if many > MOST_CHILDREN:
                 raise SchemaError(
                     f"table {name!r}: the caps allow {many} rows of one unit, more than {MOST_CHILDREN}; lower "
                     "`max_children` of this table or of its parents"
+                )
+
+    def _check_rules(self, name: str) -> None:
+        link = self.links.get(name)
+        gap = None if link is None else self.gap_part(name)
+        for rule in self.tables[name].rules:
+            if isinstance(rule, Dependency) and rule.map is None and rule.level is None:
+                raise SchemaError(
+                    f"table {name!r}: state the values of {rule.determines!r} that {', '.join(rule.given)} determines, "
+                    "by `map` or `level`; with linked tables they are not learned"
+                )
+            if isinstance(rule, Dependency) and link is not None and link.order and rule.determines == link.order[0]:
+                raise SchemaError(
+                    f"table {name!r}: a rule determines {rule.determines!r}, which orders siblings; remove one of both"
+                )
+            if gap in rule.columns:
+                raise SchemaError(
+                    f"table {name!r}: a rule names {gap!r}, which has more than {_ORDER_CODES} codes and orders "
+                    "siblings, so that it is counted as gaps; use fewer bins, or remove the rule"
                 )
 
     def __repr__(self) -> str:
@@ -308,8 +329,11 @@ class LinkedSchema:
         for column in columns:
             declared = self._column(column)
             made.setdefault(declared.name, declared)
-        title, rules = f"{name} of {self.title or self.root}", self._order_rules(table) if kind == "next" else ()
-        schema = Schema(tuple(made.values()), unit, self.rows, rules=rules, title=title)
+        rules: list[Rule] = list(self._order_rules(table)) if kind == "next" else []
+        for one in (*self.ancestors(table), table):
+            rules += [rule.rename(partial(_join, one)) for rule in self.tables[one].rules]
+        title, dialect = f"{name} of {self.title or self.root}", self.tables[table].dialect
+        schema = Schema(tuple(made.values()), unit, self.rows, rules=tuple(rules), title=title, dialect=dialect)
         return VirtualTable(name, kind, table, tuple(columns), schema)
 
     def _order_rules(self, table: str) -> tuple[Order, ...]:
@@ -382,7 +406,7 @@ class LinkedSchema:
 
     def _resource(self, name: str) -> dict[str, Any]:
         schema = self.tables[name].to_dict()
-        kept = {key: value for key, value in schema.pop(OURS).items() if key == "dialect"}
+        kept = {key: value for key, value in schema.pop(OURS).items() if key in ("dialect", "rules")}
         schema |= {} if self.keys[name] is None else {"primaryKey": self.keys[name]}
         schema |= {OURS: kept} if kept else {}
         if name in self.links:
@@ -649,8 +673,6 @@ class _Package:
         ours = dict(content.get(OURS, {}))
         if wrong := [one for one in ("privacy_unit", "rows") if one in ours]:
             raise SchemaError(f"table {name!r}: `{wrong[0]}` is stated once, for the whole package; move it there")
-        if ours.get("rules"):
-            raise SchemaError(f"table {name!r}: `rules` cannot be used with linked tables yet; remove them")
         linking = [] if link is None else [link.unit_column, link.parent_column]
         found = dict.fromkeys(one for one in (key, *linking) if one is not None)
         names = [one.get("name") for one in content.get("fields", []) if isinstance(one, Mapping)]
