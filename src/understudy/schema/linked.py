@@ -36,6 +36,7 @@ from understudy.schema.categorical import Categorical
 from understudy.schema.column import Coded, Column, Identifier
 from understudy.schema.file import OURS, FieldError, format_field, parse_content, parse_field, read_schema_text
 from understudy.schema.numeric import Numeric
+from understudy.schema.open import Open
 from understudy.schema.rules import Dependency, Order, Rule
 from understudy.schema.schema import PrivacyUnit, Schema
 from understudy.yaml_json import dump_text
@@ -203,6 +204,22 @@ class LinkedSchema:
             name: prod(self.links[one].max_children for one in [*self.ancestors(name), name] if one in self.links)
             for name in self.tables
         }
+
+    @property
+    def open(self) -> tuple[Open, ...]:
+        """The columns of all tables that still have to be discovered; while there are any, there are no domains."""
+        return tuple(column for one in self.tables.values() for column in one.open)
+
+    def with_tables(self, tables: Mapping[str, Schema]) -> LinkedSchema:
+        """Return the same with other schemas of these tables."""
+        return replace(self, tables={name: tables.get(name, one) for name, one in self.tables.items()})
+
+    def alone(self, table: str) -> Schema:
+        """Return the schema of one table by itself, with at most as many rows of each unit as the caps allow."""
+        unit = self.keys[self.root] if table == self.root else self.links[table].unit_column
+        return replace(
+            self.tables[table], privacy_unit=PrivacyUnit(unit, self.most_rows[table]), rows=self.rows, rules=()
+        )
 
     def require_reviewed(self) -> None:
         """Raise an error while any column is still a draft.
@@ -512,7 +529,10 @@ def _check_link(name: str, link: Link, schema: LinkedSchema) -> None:
             f"row of {link.parent!r} are used"
         )
     coded = {column.name: column for column in schema.tables[name].coded}
+    waiting = [column.name for column in schema.tables[name].open]
     for column in link.order:
+        if column in waiting:
+            raise SchemaError(f"table {name!r}: {column!r} orders siblings; declare its type, bounds or values")
         if column not in coded:
             raise SchemaError(f"table {name!r}: `order` names {column!r}, which is no synthesised column of it")
     if link.strict and len(link.order) != 1:
@@ -691,12 +711,12 @@ class _Package:
         for one in found:
             if not isinstance(schema.column(one), Identifier):
                 raise SchemaError(f"table {name!r}: {one!r} is a key, which is never synthesised; declare `kind: id`")
-        if schema.open:
+        if schema.open and link is not None and link.unit_column is None:
             raise SchemaError(
-                f"table {name!r}: column {schema.open[0].name!r} is left to discovery, which linked tables cannot "
-                "use yet; declare its type, bounds or values"
+                f"table {name!r}: column {schema.open[0].name!r} is left to discovery, which needs a column with the "
+                "root's key in this table; add one, or declare the column's type, bounds or values"
             )
-        odd = [column for column in schema.domain if column.startswith("#")]
+        odd = [column.name for column in schema.columns if column.name.startswith("#")]
         if odd:
             raise SchemaError(f"table {name!r}: rename column {odd[0]!r}; `#` begins the names of numbers of children")
         return replace(schema, keys=tuple(found))

@@ -128,9 +128,18 @@ BROKEN = {
         s["visits"]["fields"][2].update(constraints={"minimum": 0, "maximum": 99}, understudy={"bins": 100})
         or s["visits"].update(understudy={"rules": [{"impossible": {"day": {"minimum": 9}, "ward": ["A"]}}]})
     ),
-    "left to discovery": lambda p, s: (
-        s["visits"]["fields"].append({"name": "cost", "type": "number"})
-        or s["visits"]["fields"][-1].update(understudy={"bounds": "discover"})
+    "orders siblings; declare": lambda p, s: s["visits"]["fields"].__setitem__(
+        2, {"name": "day", "type": "integer", "understudy": {"bounds": "discover"}}
+    ),
+    "needs a column with the root's key": lambda p, s: (
+        s["diagnoses"]["foreignKeys"][0].update(
+            fields="visit_id",
+            reference={"resource": "visits", "fields": "visit_id"},
+            understudy={"max_children": 2, "unique": True},
+        )
+        or s["diagnoses"]["fields"].__setitem__(
+            0, {"name": "note", "type": "string", "understudy": {"values": "discover"}}
+        )
     ),
     "listed twice": lambda p, s: p["resources"].append(p["resources"][0]),
     "stated once": lambda p, s: s["visits"].update(understudy={"rows": 3}),
