@@ -576,7 +576,7 @@ def test_beyond_this_machine_tokens_and_a_name_are_demanded(call):
 
 @pytest.mark.parametrize("platform", ["win32", "darwin", "linux"])
 def test_an_icon_that_starts_the_studio(platform, tmp_path, monkeypatch, call):
-    from understudy.studio import shortcut
+    from understudy.cli import studio as shortcut
 
     path, text, words = shortcut.make_shortcut(platform, "/opt/my apps/bin/python")
     assert path.name.lower().replace(" ", "-").startswith("understudy-studio.")
@@ -599,7 +599,7 @@ def test_an_icon_that_starts_the_studio(platform, tmp_path, monkeypatch, call):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="runs the line of a desktop entry")
 def test_the_icon_of_linux_runs_this_python():
-    from understudy.studio.shortcut import make_shortcut
+    from understudy.cli.studio import make_shortcut
 
     _, text, _ = make_shortcut("linux", sys.executable)
     line = next(line for line in text.splitlines() if line.startswith("Exec="))

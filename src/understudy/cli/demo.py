@@ -10,7 +10,6 @@ import typer
 from understudy.cli.console import Json, Quiet, print_result, show_progress
 from understudy.cli.run import summarize_file
 from understudy.errors import InputError, OutputError
-from understudy.files import write_text
 from understudy.progress import Progress
 
 if TYPE_CHECKING:
@@ -79,13 +78,10 @@ def _describe_spent() -> str:
 
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
     """Write both reports: the public one, and the custodian's, which compares with the real rows."""
-    from understudy.report import custodian_report, public_report
-    from understudy.schema.custodian import mark_path
+    from understudy.evaluation import write_report
 
-    public = folder / "report.html"
-    private = mark_path(public)
-    write_text(public_report(release), public)
-    write_text(custodian_report(release, table, progress=progress), private, private=True)
+    public = write_report(release, folder / "report.html")
+    private = write_report(release, folder / "report.html", real=table, progress=progress)
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}
 
 

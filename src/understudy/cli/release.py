@@ -389,20 +389,14 @@ def bundle(
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """
     from understudy.bundle import make_bundle
-    from understudy.release import Release, open_release
 
-    loaded = open_release(release)
-    wanted = [name.strip() for name in formats.split(",") if name.strip()]
-    if not isinstance(loaded, Release):
-        _bundle_tables(loaded, output, rows, seed, wanted, other=mark or bool(replicates), quiet=quiet, as_json=as_json)
-        return
     with show_progress(quiet=quiet or as_json) as progress:
         made = make_bundle(
-            loaded,
+            release,
             output,
             rows=rows,
             seed=seed,
-            formats=wanted,
+            formats=[name.strip() for name in formats.split(",") if name.strip()],
             mark=mark,
             replicates=replicates,
             progress=progress,
@@ -415,25 +409,4 @@ def bundle(
     data = {"bundle": str(made.folder), "files": list(made.files), "rows": made.rows, "seed": made.seed}
     data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
     data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}
-    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
-
-
-def _bundle_tables(
-    release: LinkedRelease,
-    output: Path,
-    rows: int | None,
-    seed: int | None,
-    formats: list[str],
-    *,
-    other: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    from understudy.bundle.linked import make_linked_bundle
-
-    if other:
-        raise SettingError("--mark and --replicates are not possible with linked tables; leave them out")
-    made = make_linked_bundle(release, output, rows=rows, seed=seed, formats=formats)
-    words = [f"Bundle: {output}", *(f"  {name}" for name in made.files)]
-    data = {"folder": str(output), "files": list(made.files), "seed": made.seed}
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)

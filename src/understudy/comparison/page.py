@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from statistics import NormalDist, fmean, median, variance
@@ -180,6 +181,17 @@ def draw_scores(found: Comparison, metric: str, table: str) -> svg.Chart:
     return svg.Chart.standalone(_curves(found, metric, scores, cases[0], keyed=True))
 
 
+def draw_all(found: Comparison) -> Iterator[tuple[str, svg.Chart]]:
+    """Yield the chart of every metric on every table and workload, each with a name for its file."""
+    for metric, scores in collect_scores(found).items():
+        cases = dict.fromkeys(case for case, _, _ in scores.values)
+        several = len({workload for _, workload in cases}) > 1
+        for table, workload in cases:
+            name = "-".join([metric, table, *([workload] if several else [])])
+            chart = _curves(found, metric, scores, (table, workload), keyed=True)
+            yield re.sub(r"[^\w-]+", "-", name), svg.Chart.standalone(chart)
+
+
 def comparison_page(found: Comparison) -> str:
     """Render a comparison as one HTML page that needs nothing else."""
     study, scores = found.study, collect_scores(found)
@@ -234,6 +246,7 @@ def _facts(found: Comparison) -> list[tuple[str, str]]:
         ("Budgets", ", ".join(f"{epsilon:g}" for epsilon in study.epsilons)),
         ("Delta", f"{study.delta:g}"),
         ("Runs of each case", f"{study.runs}"),
+        ("Made with Understudy", "; ".join(sorted({line["version"] for line in found.results.to_pylist()}))),
     ]
 
 

@@ -27,16 +27,15 @@ from understudy.planning.predict import needs_public
 from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
 from understudy.schema import Schema
-from understudy.schema.review import decide, drop_dependents, is_draft
+from understudy.schema.draft import decide, drop_dependents, is_draft
 from understudy.source.draft import draft_names, set_unit
 from understudy.source.place import table_name
 from understudy.studio.app import Form, Page, Visit
 from understudy.studio.columns import AXES, KINDS, from_form, list_columns, repeat_form, to_form, view_column
-from understudy.studio.conditions import condition_form, find_column
 from understudy.studio.guard import Session
 from understudy.studio.jobs import read_job
 from understudy.studio.project import Missing, Project
-from understudy.studio.rules import RULES, describe_rule, rule_from_form
+from understudy.studio.rules import RULES, condition_form, describe_rule, find_column, rule_from_form
 from understudy.studio.tables import check_place, first_file, read_format
 from understudy.studio.uploads import ENDINGS, clean_name, dataset_of, receive_table
 

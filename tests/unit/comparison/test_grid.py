@@ -101,6 +101,20 @@ def test_the_same_call_repeats_nothing_and_more_runs_add_to_it(
         us.compare(rows, SCHEMA, mechanisms="independent", delta=1e-6, **given)
 
 
+def test_the_record_alone_is_enough_to_go_on(public: tuple[Any, Path], rows: pd.DataFrame, tmp_path: Path) -> None:
+    found, folder = public
+    kept = (folder / "record.jsonl").read_bytes()
+    assert len(kept) < 700 * 2 * 2 * 2  # bytes of each run, with ten scores and parts
+    (tmp_path / "record.jsonl").write_bytes(kept)
+    given = QUICK | {"metrics": ["workload_error", "specks"], "settings": {"specks": {"models": ["logistic"]}}}
+    again = us.compare(rows, SCHEMA, **given, runs=2, sets=2, public=True, output=tmp_path)
+    assert (tmp_path / "record.jsonl").read_bytes() == kept
+    assert again.results.equals(found.results)
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["specks-unnamed.svg", "workload_error-unnamed.svg"]
+    assert {line["version"].split()[0].rstrip(",") for line in lines(folder)[1:]} == {us.__version__}
+    assert re.search(r", \d{4}-\d\d-\d\d$", lines(folder)[1]["version"])
+
+
 def test_a_killed_grid_goes_on_where_it_was(rows: pd.DataFrame, tmp_path: Path) -> None:
     SCHEMA.save(tmp_path / "s.yaml")
     rows.to_csv(tmp_path / "t.csv", index=False)
@@ -190,7 +204,8 @@ def test_a_private_table_is_refused_until_its_cost_is_agreed_to(rows: pd.DataFra
     assert set(found.frame.outcome) == {"done"}
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert files == [f"{name}.custodian-only.{end}" for name, end in (
-        ("comparison", "html"), ("record", "jsonl"), ("results", "csv"), ("results", "parquet"))]  # fmt: skip
+        ("comparison", "html"), ("record", "jsonl"), ("results", "csv"), ("results", "parquet"),
+        ("workload_error-unnamed", "svg"))]  # fmt: skip
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "out").iterdir())
     assert "For the custodian only" in (tmp_path / "out" / "comparison.custodian-only.html").read_text()
     us.compare(rows, SCHEMA, **given)  # all of it was paid for
@@ -366,7 +381,7 @@ def test_names_of_others_stay_text_on_the_page() -> None:
         "run": 0,
     }
     line |= {"metric": "workload_error", "part": "", "better": "lower", "seconds": 1.0, "scoring_seconds": 0.1}
-    line |= {"peak_mib": 9.0, "outcome": "done"}
+    line |= {"peak_mib": 9.0, "outcome": "done", "version": "0.1"}
     lines = [line | {"epsilon": epsilon, "value": value} for epsilon, value in ((0.1, 0.5), (1.0, 0.05))]
     lines.append(line | {"epsilon": 10.0, "value": None, "outcome": "failed: <u>why</u>"})
     found = Comparison(pa.Table.from_pylist(lines), study)
