@@ -448,7 +448,8 @@ class PrivateTable:
 
         Args:
             source: the rows coded by another schema, or another table of the same units.
-            table: the name of that table in charges; None for another coding of the same rows.
+            table: the name of that table in charges; None for another coding of the same rows. The key of a unit may
+                have another name there.
 
         **Privacy.** Each source bounds every unit by itself. The sensitivities are those of the given source, because
         it may count more or fewer rows of a unit; all charges go to one account, so that they compose.
@@ -457,13 +458,14 @@ class PrivateTable:
             SettingError: if the source protects other units, or the run fixed its measurements in advance.
         """
         self._refuse_if_planned()
+        mine = self.__source.unit
         same = isinstance(source, Source) and source.rows_public == self.__source.rows_public
-        if same and table is None:
-            same = source.unit == self.__source.unit
-        if not same or source.unit.column != self.__source.unit.column:
+        if same:
+            same = source.unit == mine if table is None else (source.unit.column is None) == (mine.column is None)
+        if not same:
             raise SettingError("the other coding of the rows must protect the same units")
         view = self.recode(Recoding.identity())
-        view.__source, view.__domain, view.__table = source, source.domain, table
+        view.__source, view.__domain, view.__table = source, source.domain, table or self.__table
         view.__neighbours = _neighbours(source)
         return view
 
