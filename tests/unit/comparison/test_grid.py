@@ -392,8 +392,8 @@ def test_a_study_may_name_a_public_table(rows: pd.DataFrame, tmp_path: Path) -> 
 
 
 def test_ratios_are_drawn_as_boxes() -> None:
-    """Quartiles of 1, 2, 3, 4, 5 are 2, 3 and 4, at equal distances on a linear axis."""
-    chart = svg.boxes("ratios", [("<b>x</b>", [5.0, 1.0, 4.0, 2.0, 3.0])], x_words="ratio", at=1.0)
+    """Quartiles of 6, 7, 8, 9, 10 are 7, 8 and 9, at equal distances on a linear axis."""
+    chart = svg.boxes("ratios", [("<b>x</b>", [10.0, 6.0, 9.0, 7.0, 8.0])], x_words="ratio", at=6.0)
     (start, width), (low, high), (middle, _) = (
         [float(value) for value in re.findall(pattern, chart)[-1]]
         for pattern in (
