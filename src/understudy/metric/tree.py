@@ -76,6 +76,10 @@ class Tree:
             if splits[node] is not None:
                 below = sum(cost[child] for child in self.children[node])
                 splits[node], cost[node] = (None, cost[node]) if cost[node] <= below + 1e-12 else (splits[node], below)
+        reached = {0}
+        for node, split in enumerate(splits):
+            splits[node] = split if node in reached else None
+            reached.update(self.children[node] if splits[node] is not None else ())
         return replace(self, splits=tuple(splits))
 
     def complexities(self) -> Array:

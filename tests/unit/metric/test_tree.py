@@ -57,7 +57,7 @@ def test_ordered_columns_give_the_tree_of_scikit_learn() -> None:
     rng = np.random.default_rng(4)
     features = rng.normal(size=(600, 4))
     labels = features[:, 0] * features[:, 1] + 0.5 * rng.normal(size=600) > 0
-    for complexity in (0.004, 0.01):  # where two splits are equally good, which only small nodes have, either may come
+    for complexity in (0.004, 0.01):  # splits of small nodes may be equally good
         theirs = tree.DecisionTreeClassifier(min_samples_leaf=7, min_samples_split=20, ccp_alpha=complexity)
         theirs.fit(features, labels)
         found = grow(features, labels, (), complexity)
