@@ -113,7 +113,8 @@ def test_the_record_alone_is_enough_to_go_on(public: tuple[Any, Path], rows: pd.
     again = us.compare(rows, SCHEMA, **given, runs=2, sets=2, public=True, output=tmp_path)
     assert (tmp_path / "record.jsonl").read_bytes() == kept
     assert again.results.equals(found.results)
-    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["specks-unnamed.svg", "workload_error-unnamed.svg"]
+    drawn = [f"{metric}-{what}.svg" for metric in ("specks", "workload_error") for what in ("ratios", "unnamed")]
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == drawn
     assert {line["version"].split()[0].rstrip(",") for line in lines(folder)[1:]} == {us.__version__}
     assert re.search(r", \d{4}-\d\d-\d\d$", lines(folder)[1]["version"])
 
