@@ -27,7 +27,7 @@ from understudy.studio.jobs import Job, read_job
 
 from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, wait_for, write_people
 
-# -- the road from a table to a release --
+# -- from a table to a release --
 
 
 @pytest.mark.slow
@@ -433,7 +433,7 @@ def test_a_full_disk(custodian, studio, people, monkeypatch):
     assert list(studio.projects.folder.iterdir()) == []
 
 
-def test_a_ledger_that_is_locked(custodian, studio, people, book, monkeypatch):
+def test_a_ledger_that_is_locked(custodian, studio, people, ledger_folder, monkeypatch):
     monkeypatch.setattr("understudy.ledger.database._WAIT_SECONDS", 0.1)
     Ledger().add_dataset("people")
     connection = sqlite3.connect(os.environ["UNDERSTUDY_LEDGER"], isolation_level=None)

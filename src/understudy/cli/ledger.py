@@ -88,16 +88,16 @@ def add_token(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token for the studio; its holder signs in with it.
+    """Make a token with which its holder signs in to the studio.
 
-    The ledger keeps a digest of it only.
+    It is shown once: the ledger keeps only a digest of it.
     """
     made, secret = _open(ledger).add_token(role, name)  # type: ignore[arg-type]
     words = f"Token {made.number} for {made.name} ({made.role}), shown once: {secret}"
     print_result(words, {"token": secret, "number": made.number, "role": made.role, "name": made.name}, as_json=as_json)
 
 
-@app.command("untoken")
+@app.command("revoke-token")
 def revoke_token(
     number: Annotated[int, typer.Argument(help="The token's number.")],
     ledger: LedgerAddress = None,

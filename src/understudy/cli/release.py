@@ -232,7 +232,7 @@ def _check_rows_output(output: str, *, force: bool) -> None:
 _LARGEST_DISTANCE = 2.0
 """The largest possible distance of two tables, as a share of the rows; a bound may exceed it."""
 
-Confidence = Annotated[float, typer.Option(help="Probability with which the result holds.")]
+Confidence = Annotated[float, typer.Option(help="Probability with which each result holds.")]
 
 
 def answer(
@@ -339,7 +339,10 @@ def infer(
     where: Annotated[str | None, typer.Option(help='Only rows that satisfy conditions: "sex=F, age=30..40".')] = None,
     assume: Annotated[
         float | None,
-        typer.Option(help="A correlation that may have been missed between columns not measured together."),
+        typer.Option(
+            help="Strongest correlation that may have been missed between columns not measured together. Default: "
+            "estimated."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

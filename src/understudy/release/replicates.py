@@ -18,7 +18,7 @@ from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
 from understudy.release.frames import Frame, check_kind, convert_rows
 from understudy.release.rows import RowMaker, check_size, undo_merging
-from understudy.tabulate import SparseCounts, marginals
+from understudy.tabulate import marginals, to_dense
 
 if TYPE_CHECKING:
     from understudy.release.release import Release
@@ -65,7 +65,7 @@ def _measure_again(
     before = cells == declared.cells(measurement.clique)
     codes, domain = (whole, declared) if before else (merged, release.model.domain)
     ((_, counts),) = marginals(codes, domain, [measurement.clique])
-    table = counts.dense() if isinstance(counts, SparseCounts) else counts
+    table: NDArray[Any] = to_dense(counts)
     if measurement.query is not None:
         table = measurement.query @ table
     if measurement.noise == "gaussian":

@@ -41,7 +41,7 @@ from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
 from understudy.schema.numeric import Numeric
 from understudy.schema.temporal import Temporal
-from understudy.tabulate import SparseCounts
+from understudy.tabulate import to_dense
 
 _SAMPLE = 100_000
 _SHOWN = 24
@@ -564,8 +564,7 @@ def measure_associations(table: Counted, columns: list[str]) -> NDArray[np.float
     matrix = np.eye(len(columns))
     cliques = [(a, b) for a, b in combinations(columns, 2) if table.domain.cells((a, b)) <= _CELLS]
     for (a, b), counts in table.counts(cliques):
-        dense = counts.dense() if isinstance(counts, SparseCounts) else counts
-        value = cramers_v(dense.reshape(table.domain.shape((a, b))).astype(np.float64))
+        value = cramers_v(to_dense(counts).reshape(table.domain.shape((a, b))).astype(np.float64))
         one, other = columns.index(a), columns.index(b)
         matrix[one, other] = matrix[other, one] = value
     return matrix

@@ -656,9 +656,9 @@ def show_ledger(visit: Visit) -> Response:
     return _ledger_page(visit)
 
 
-def _ledger_page(visit: Visit, status: int = 200, **content: Any) -> Response:
+def _ledger_page(visit: Visit, **content: Any) -> Response:
     shown = visit.studio.ledger_reader.read("ledger page", _read_ledger)
-    return visit.page("ledger.html", status, **{"new_token": "", "verified": None, "roles": ROLES} | shown | content)
+    return visit.page("ledger.html", **{"new_token": "", "verified": None, "roles": ROLES} | shown | content)
 
 
 def _read_ledger(book: Ledger) -> dict[str, Any]:
