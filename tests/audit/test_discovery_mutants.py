@@ -26,8 +26,9 @@ from understudy.source import MemorySource, memory
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, WordSource
-from understudy.testing.trials import own_value_trial, shared_value_trial
 from understudy.testing.twin import check_twins
+
+from .trials import own_value_trial, shared_value_trial
 
 BUDGET = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}

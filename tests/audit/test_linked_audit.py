@@ -19,8 +19,9 @@ from understudy.testing.audit import Trial, check_claim
 from understudy.testing.canary import Canary
 from understudy.testing.linked import clinic_rows, clinic_schema
 from understudy.testing.spy import Spy, check_spent
-from understudy.testing.trials import DELTA, RUNS
 from understudy.testing.twin import check_twins, collect_outcome
+
+from .trials import DELTA, RUNS
 
 
 def synthesize(tables: Any, folder: Path) -> None:

@@ -25,7 +25,9 @@ from understudy.run.record import CannotContinue, Recorder
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
-from understudy.testing.trials import (
+from understudy.testing.twin import check_twins
+
+from .trials import (
     cells_trial,
     dependence_trial,
     distances_trial,
@@ -34,7 +36,6 @@ from understudy.testing.trials import (
     laplace_trial,
     selection_trial,
 )
-from understudy.testing.twin import check_twins
 
 SIZES = {"a": 3, "b": 2, "c": 2}
 ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1], [0, 1, 1]]

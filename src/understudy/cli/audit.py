@@ -79,7 +79,7 @@ def audit(
         given |= {"max_rows": max_rows, "rows_public": rows_public, "tables": tables}
     found, left = _run(names, given, one_run=one_run, silent=quiet or as_json, refuse=bool(mechanism))
     if output is not None and found:
-        from understudy.testing.page import audit_page
+        from understudy.testing.audit import audit_page
 
         write_text(audit_page(found), output)
     words = [one.text() for one in found]

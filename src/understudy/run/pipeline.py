@@ -208,7 +208,7 @@ def synthesize(
         dataset: the name under which the ledger adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
         discovery_share: the share of the budget for discovery; nothing is spent if the schema declares everything. A
-            tenth of delta is set budget_for_result if values are discovered.
+            tenth of delta is set aside if values are discovered.
         public: a table like this one that the custodian declares public, such as last year's: a frame or a path. Its
             rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 4 % of the
             budget; `nist-mst` chooses its marginals from it instead, at no cost. A release may repeat public rows.

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -25,9 +26,6 @@ from understudy.schema.text import Dialect
 
 if TYPE_CHECKING:
     from understudy.schema.schema import Schema
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 _Codes: TypeAlias = Mapping[str, NDArray[Any]]
 _Table: TypeAlias = tuple[Clique, Callable[[], NDArray[np.bool_]]]
