@@ -617,9 +617,9 @@ def test_the_footer_says_what_is_true(custodian, tmp_path):
 
 
 def test_the_hosts_that_are_the_studios_own():
-    from understudy.studio.server import own_hosts
+    from understudy.studio.server import list_hosts
 
-    local = own_hosts("127.0.0.1", 8080, [], local=True)
+    local = list_hosts("127.0.0.1", 8080, [], local=True)
     assert local == {"localhost:8080", "127.0.0.1:8080", "[::1]:8080"}
-    assert own_hosts("0.0.0.0", 8443, ["Studio.example.org"], local=False) == {"studio.example.org"}  # noqa: S104
-    assert own_hosts("10.0.0.5", 8443, [], local=False) == {"10.0.0.5:8443"}
+    assert list_hosts("0.0.0.0", 8443, ["Studio.example.org"], local=False) == {"studio.example.org"}  # noqa: S104
+    assert list_hosts("10.0.0.5", 8443, [], local=False) == {"10.0.0.5:8443"}

@@ -17,9 +17,9 @@ from understudy.cli.console import (
     Json,
     Quiet,
     check_new_file,
+    get_rows_output,
     print_result,
     refuse_password,
-    rows_output,
     show_progress,
 )
 from understudy.cli.run import summarize_file
@@ -209,7 +209,7 @@ def _write_to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> N
     from understudy.sink.files import open_stream, write_chunks
 
     try:
-        write_chunks(chunks, open_stream(rows_output(), dialect), count)
+        write_chunks(chunks, open_stream(get_rows_output(), dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

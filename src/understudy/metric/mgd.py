@@ -421,6 +421,6 @@ METRIC = Metric(
     better="lower",
     best=0.0,
     worst=2.0,
-    meaning="What it costs to turn the synthetic tables of one and two columns into the real ones by moving, adding "
-    "and removing rows, per real row. Moving to a neighbouring value is cheap, tiny differences are free.",
+    meaning="What it costs to turn the synthetic tables of one, two and three columns into the real ones by moving, "
+    "adding and removing rows, per real row. Moving to a neighbouring value is cheap, tiny differences are free.",
 )
