@@ -398,7 +398,9 @@ class Ledger:
             log = _Log(connection)
             found = [grant for grant in log.grants() if grant.number == number and not grant.revoked]
             if not found:
-                raise SettingError(f"grant {number} is not in the ledger, or was revoked; `understudy ledger show`")
+                raise SettingError(
+                    f"grant {number} is not in the ledger, or was revoked; `understudy ledger show` lists them"
+                )
             self._check_grantor(log, found[0].dataset)
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 

@@ -119,7 +119,7 @@ def _weigh_tables(
         raise SettingError("workload_error.weight needs rows; counts alone cannot be weighted")
     if not isinstance(weight, str) or weight not in real.units:
         raise SettingError(
-            f"workload_error.weight: {find_column(schema, weight, 'workload_error.weight').name!r} is not numeric"
+            f"workload_error.weight: {find_column(schema, weight, 'workload_error.weight').name!r} is not numeric; choose another"
         )
     masses = [np.maximum(np.nan_to_num(table.units[weight]), 0.0) for table in (real, synthetic)]
     if not masses[0].sum() > 0:

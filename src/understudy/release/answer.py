@@ -295,7 +295,9 @@ def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]
                 f"query: there is no column {name!r}; the columns are {', '.join(map(_quote_name, columns))}"
             )
         if isinstance(wanted, tuple) and len(wanted) != 2:
-            raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
+            raise SettingError(
+                f"query: a range of {name!r} has two ends, as in {{{name!r}: (30, 40)}}; use a list for values"
+            )
         wanted = _read_decimals(columns[name], _normalise(wanted), schema.dialect)
         found.append(Condition(name, _find_part(columns[name], wanted), _find_spans(columns[name], wanted)))
     return found

@@ -31,7 +31,9 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
-        raise SettingError(f"{release.mechanism} makes its model by its own method; there are no replicates of it")
+        raise SettingError(
+            f"{release.mechanism} makes its model by a method of its own, which has no replicates; use `infer`"
+        )
     schema = release.schema
     finish = partial(generate, release.generator, groups=schema.code_groups)
     for generator in np.random.default_rng(seed).spawn(count):
