@@ -31,9 +31,7 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
-        raise SettingError(
-            f"{release.mechanism} makes its model by a method of its own, which has no replicates; use `infer`"
-        )
+        raise SettingError(f"releases of {release.mechanism} have no replicates; use `infer` for standard errors")
     schema = release.schema
     finish = partial(generate, release.generator, groups=schema.code_groups)
     for generator in np.random.default_rng(seed).spawn(count):
