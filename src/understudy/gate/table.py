@@ -24,8 +24,8 @@ from understudy.accounting.charge import (
     laplace_charge,
     laplace_sd,
     list_candidates,
-    numbers_by_clique,
     planned_charge,
+    read_numbers,
     threshold_charge,
 )
 from understudy.accounting.exact import float_above, float_below, sqrt_above
@@ -607,8 +607,8 @@ class PrivateTable:
             raise SettingError("select needs at least one candidate")
         if against is None and not all(wanted):
             raise SettingError("select: a candidate without columns has no first column; name one, or give `against`")
-        weight = None if weights is None else numbers_by_clique("weight", wanted, weights)
-        offset = None if offsets is None else numbers_by_clique("offset", wanted, offsets)
+        weight = None if weights is None else read_numbers("weight", wanted, weights)
+        offset = None if offsets is None else read_numbers("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)

@@ -15,7 +15,7 @@ from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement, combine
 from understudy.model.consistency import norm_sub
 from understudy.model.dependencies import find_determined, unstated_dependencies
-from understudy.model.ordered import ordered_counts
+from understudy.model.ordered import fit_ordered_counts
 from understudy.release.answer import Condition, parse_query, read_conditions
 from understudy.release.exchange import exchange_values
 from understudy.schema import Recoding, Schema
@@ -422,7 +422,7 @@ def find_members(
 
     * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
       far as the noise demands (James and Stein); equal shares where the noise hides all differences. In a column with
-      an axis, in proportion to `ordered_counts`.
+      an axis, in proportion to `fit_ordered_counts`.
     * "other": the column's code for unknown values: rare values do not look like data. Neighbours that were joined to
       intervals of an axis are not rare, and spread.
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
@@ -439,7 +439,7 @@ def find_members(
         SettingError: for an unknown rule or column, or a rule that a column does not allow.
     """
     chosen = _choose_rules(recoding, schema, rare)
-    ordered = ordered_counts(schema.domain, measurements, recoding, schema.code_groups, schema.rows_used)
+    ordered = fit_ordered_counts(schema.domain, measurements, recoding, schema.code_groups, schema.rows_used)
     return {
         column: _find_column_members(column, rule, recoding, schema, measurements, ordered.get(column))
         for column, rule in chosen.items()

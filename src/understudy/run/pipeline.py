@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
-from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.calibrate import can_plan, certify_plan
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
 from understudy.discovery.discover import Discovery, EmptySource, discovery_budget, narrowest_schema
@@ -363,7 +363,7 @@ class Run:
         if self.schema.open or not can_plan(budget, self.neighbours):
             return None, budget
         weights = self.mechanism.plan(self.schema.domain)
-        return certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
+        return certify_plan(weights, budget, self.neighbours) if weights else (None, budget)
 
 
 class LinkedRun:
