@@ -12,7 +12,7 @@ import pytest
 
 import understudy as us
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SettingError
@@ -243,7 +243,7 @@ class TestPrediction:
 
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
         weights = make_mechanism("independent").plan(DOMAIN)
-        sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
+        sigmas, _ = certify_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
         expected = expect("independent").expected
         assert expected.group == pytest.approx(3 * np.median(list(sigmas.values())), rel=2e-3)
 
