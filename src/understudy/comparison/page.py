@@ -200,7 +200,7 @@ def comparison_page(found: Comparison) -> str:
         "custodian": not study.public,
         "tables": list(dict.fromkeys(case[0] for case in cases)),
         "facts": _facts(found),
-        "names": [(svg.series_key(place), name) for place, name in enumerate(names)],
+        "names": [(svg.draw_key(place), name) for place, name in enumerate(names)],
         "sources": _describe_mechanisms(found),
         "metrics": [(name, get_metric(name)) for name in scores],
         "cases": [_describe_case(found, case, scores) for case in cases],
@@ -280,7 +280,7 @@ def _curves(found: Comparison, metric: str, scores: Scores, case: Case, *, keyed
     title = f"{get_metric(metric).title} against epsilon, {case[0]}"
     better = "more is better" if scores.better == "higher" else "less is better"
     words = {"x_words": "epsilon", "y_words": f"{get_metric(metric).title} ({better})"}
-    return svg.curves(title, series, keyed=keyed, **words)
+    return svg.draw_lines(title, series, keyed=keyed, **words)
 
 
 def _numbers(found: Comparison, scores: Scores, case: Case) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _front(found: Comparison, metric: str, scores: Scores, case: Case, epsilon: 
         series.append(svg.Series(name, [(*places[name], min(values), max(values))] if values else []))
     title = get_metric(metric).title
     words = {"x_words": "seconds of processor time, fit and sampling", "y_words": title}
-    chart = svg.points(f"{title} against time, {case[0]}", series, [names.index(name) for name in front], **words)
+    chart = svg.draw_points(f"{title} against time, {case[0]}", series, [names.index(name) for name in front], **words)
     return {"chart": chart, "names": front, "epsilon": epsilon, "metric": title}
 
 

@@ -13,7 +13,7 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.base import Count
 from understudy.mechanism.rap import RAP
-from understudy.model.network import CellTraining, NetworkModel, network_of
+from understudy.model.network import CellTraining, NetworkModel, fit_network
 from understudy.model.relaxed import RelaxedModel
 
 _ALPHA = 0.67  # a: selecting costs a^2 eps_0^2 / 2 in a round, measuring (1 - a)^2 eps_0^2 / 2
@@ -65,4 +65,4 @@ class GEM(RAP):
     ) -> RelaxedModel:
         """Train the network on all measurements so far, starting from the network of the previous round."""
         start = before if isinstance(before, NetworkModel) else None
-        return network_of(domain, measurements, total=total, start=start)
+        return fit_network(domain, measurements, total=total, start=start)
