@@ -520,6 +520,42 @@ def draw_points(title: str, series: Sequence[Series], front: Sequence[int], *, x
     return _plane(title, series, x_words, y_words, joined=False, front=front)
 
 
+def boxes(title: str, groups: Sequence[tuple[str, Sequence[float]]], *, x_words: str, at: float) -> Markup:
+    """A box for each group of positive values: its quartiles, its median, and a line from the least to the largest.
+
+    Args:
+        title: for readers who cannot see it.
+        groups: a label and its values.
+        x_words: what the axis shows.
+        at: a value that is marked by a line across all boxes.
+    """
+    width, left, right, row, top = 460.0, _LABEL_ROOM + 12, 16.0, 26.0, 10.0
+    below = top + row * len(groups)
+    across = _Axis.over([at, *(value for _, values in groups for value in values)], left, width - right)
+    marks = []
+    for value, words in across.ticks():
+        x = across.place(value)
+        marks += [_line(x, top, x, below, "rule"), _text(x, below + 16, words, "middle", "value")]
+    marks.append(_line(across.place(at), top, across.place(at), below, "axis"))
+    for place, (label, values) in enumerate(groups):
+        y, ordered = top + row * (place + 0.5), sorted(values)
+        low, first, middle, third, high = (across.place(_quantile(ordered, part / 4)) for part in range(5))
+        words = f"{label}: {ordered[0]:.3g} to {ordered[-1]:.3g}, median {_quantile(ordered, 0.5):.3g}"
+        box = Markup('<rect class="standin" x="{}" y="{}" width="{}" height="12"><title>{}</title></rect>')
+        marks += [_text(left - 8, y + 4, _shorten_label(label), "end"), _line(low, y, high, y, "noise")]
+        marks.append(box.format(_n(first), _n(y - 6), _n(max(third - first, 1.0)), words))
+        marks.append(_line(middle, y - 6, middle, y + 6, "noise"))
+    marks.append(_text(width / 2, below + 34, x_words, "middle"))
+    return _svg(title, width, below + 42, marks)
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float:
+    """The value below which this part of ordered values lies, between neighbours in proportion."""
+    place = part * (len(ordered) - 1)
+    low = math.floor(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
 def _plane(
     title: str,
     series: Sequence[Series],
