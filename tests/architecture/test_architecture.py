@@ -325,7 +325,7 @@ def test_benchmarks_and_examples_import_what_exists():
 def test_the_reference_page_is_the_commands_own_help():
     page = ROOT / "docs" / "reference" / "cli.md"
     written = subprocess.run(
-        [sys.executable, "-m", "understudy.cli", "reference"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "understudy", "reference"], capture_output=True, text=True, check=True
     ).stdout
     assert page.read_text(encoding="utf-8") == written, "run `make docs`"
 
@@ -357,7 +357,7 @@ def test_the_readmes_commands_are_commands(tmp_path):
     assert lines
     for words in lines:
         command = words[1:3] if words[1] in ("schema", "ledger") else words[1:2]
-        code = [sys.executable, "-m", "understudy.cli", *command, "--help"]
+        code = [sys.executable, "-m", "understudy", *command, "--help"]
         shown = subprocess.run(code, capture_output=True, text=True, check=True).stdout
         for option in (word for word in words if word.startswith("-")):
             assert option in shown, f"{' '.join(command)} has no {option}"

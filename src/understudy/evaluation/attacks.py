@@ -40,7 +40,7 @@ from understudy.release import Release
 from understudy.schema import Recoding, Schema
 from understudy.source import open_source
 from understudy.source.read import collect_table
-from understudy.tabulate import marginals
+from understudy.tabulate import marginals, to_dense
 
 WARNING = (
     "For the custodian only: computed from real rows, not differentially private. Do not publish these numbers, or "
@@ -444,7 +444,7 @@ class Tree:
         """Fit the tree of most mutual information to rows, or that of given edges; half a row is added to each cell."""
         wanted: list[Clique] = list(combinations(domain, 2)) if edges is None else list(edges)
         cliques: list[Clique] = [*((column,) for column in domain), *wanted]
-        counted = {c: _dense(table, domain.cells(c)) for c, table in marginals(dict(codes), domain, cliques)}
+        counted = {c: to_dense(table).astype(np.float64) for c, table in marginals(dict(codes), domain, cliques)}
         return cls._of_counts(domain, counted, wanted, spanning=edges is None)
 
     @classmethod
@@ -484,12 +484,6 @@ class Tree:
                 likely = likely + np.log(table[codes[a]])
         found: NDArray[np.int64] = np.broadcast_to(likely, (len(codes[column]), likely.shape[1])).argmax(axis=1)
         return found
-
-
-def _dense(counts: Any, cells: int) -> NDArray[np.float64]:
-    if isinstance(counts, np.ndarray):
-        return counts.astype(np.float64)
-    return np.bincount(counts.cells, counts.counts, cells).astype(np.float64)
 
 
 def _information(table: NDArray[np.float64]) -> float:

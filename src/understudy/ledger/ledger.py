@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -128,7 +127,7 @@ class Ledger:
     """
 
     def __init__(self, address: str | os.PathLike[str] | None = None) -> None:
-        self._database = Database(address, created=_import_book if address is None else None)
+        self._database = Database(address)
 
     @property
     def exists(self) -> bool:
@@ -399,7 +398,9 @@ class Ledger:
         with self._write() as log:
             found = [grant for grant in log.grants() if grant.number == number and not grant.revoked]
             if not found:
-                raise SettingError(f"grant {number} is not in the ledger, or was revoked; `understudy ledger show`")
+                raise SettingError(
+                    f"grant {number} is not in the ledger, or was revoked; `understudy ledger show` lists them"
+                )
             self._check_grantor(log, found[0].dataset)
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 
@@ -837,30 +838,3 @@ def _entry(row: Any) -> Entry:
         body = {}
     fields = {name: getattr(row, name) for name in ("number", "time", "kind", "dataset", "run", "who", "payload")}
     return Entry(**fields, body=body, leaf=bytes(row.leaf))
-
-
-def _import_book(connection: sa.Connection) -> None:
-    """Import the runs and yearly limits of the book of earlier versions."""
-    from platformdirs import user_data_path
-
-    folder = Path(os.environ.get("UNDERSTUDY_BOOK") or user_data_path("understudy") / "book")
-    log, numbers = _Log(connection), {}
-    for page in sorted([*folder.glob("*.limit"), *folder.glob("*.jsonl")]) if folder.is_dir() else []:
-        if not log.find(kind="dataset", dataset=page.stem):
-            log.add("dataset", {"parents": []}, dataset=page.stem)
-        try:
-            lines = [read_json(line) for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
-            if page.suffix == ".limit":
-                terms = Grant(page.stem, **lines[0], per="year")
-                body = {name: getattr(terms, name) for name in ("epsilon", "delta", "rho", "per", "to")}
-                numbers[page.stem] = log.add("grant", body, dataset=page.stem)
-            for old in (line for line in lines if page.suffix == ".jsonl" and "attempt" not in line):
-                run = secrets.token_hex(8)
-                body = {"budget": budget_to_dict(budget_from_dict(old)), "unit": old.get("protects", ""), "key": None}
-                body |= {"grants": [], "spec": {}, "time": old.get("time")}
-                log.add("reserve", body, dataset=page.stem, run=run)
-                log.add("finish", {"release": None, "imported": True}, dataset=page.stem, run=run)
-        except (OSError, ValueError, KeyError, TypeError, SettingError):
-            raise LedgerError(
-                f"{page} cannot be read; repair it, or move it away if it is no longer needed. Nothing was read"
-            ) from None

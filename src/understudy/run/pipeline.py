@@ -289,10 +289,6 @@ def resume(
     stored = book.find(run)
     if COMPARISON in stored.spec:
         raise LedgerError(f"run {stored.run} is a comparison; repeat its `understudy compare` command to continue it")
-    if not stored.spec:
-        raise LedgerError(
-            f"run {stored.run} was imported from an earlier version without its answers and cannot be continued"
-        )
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
     spec = spec if data is None else replace(spec, data=data)
     target = spec.place.get("release") if output is None else output
