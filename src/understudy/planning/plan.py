@@ -17,7 +17,7 @@ from understudy.errors import SettingError
 from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import UNSURE, Expected, PlannedTable, Prediction, check_pure, needs_public, predict
+from understudy.planning.predict import CLOSE, Expected, PlannedTable, Prediction, check_pure, needs_public, predict
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "adaptive", "privsyn")
@@ -362,7 +362,7 @@ def describe_error(typical: float | None, extremes: tuple[float, float] | None) 
     if typical is None or extremes is None:
         return "-"
     low, high = extremes
-    return f"{typical:.2g}" if high <= UNSURE * low else f"{low:.2g} to {high:.2g}"
+    return f"{typical:.2g}" if high <= CLOSE * typical else f"{low:.2g} to {high:.2g}"
 
 
 def describe_duration(seconds: float) -> str:
