@@ -55,6 +55,7 @@ from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
 from understudy.planning import Accuracy, Line, default_delta, plan
 from understudy.planning.plan import MECHANISMS as COMPARED
+from understudy.planning.plan import two_figures
 from understudy.planning.predict import CLOSE
 from understudy.schema import Schema
 from understudy.source import MemorySource
@@ -182,7 +183,7 @@ def errors(
                 if ends[1] > CLOSE * predicted:
                     inside = "inside" if ends[0] <= real[0] <= ends[1] else "OUTSIDE"
                     ranges.setdefault(line.mechanism, []).append(inside)
-                    shown, inside = f"{shown} ({ends[0]:.2g} to {ends[1]:.2g})", f", {inside}"
+                    shown, inside = f"{shown} ({' to '.join(map(two_figures, ends))})", f", {inside}"
                 cells.append(f"{shown} | {real[0]:.2f} {real[1]} | {ratio:.2f}{inside}")
             about = f"| {name} | {line.epsilon:g} | {line.mechanism} | {count} |"
             print(f"{about} {' | '.join(cells)} | {line.expected.pairs} |", flush=True)
