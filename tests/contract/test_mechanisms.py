@@ -6,6 +6,7 @@ import sys
 import types
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from importlib import metadata
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -241,6 +242,22 @@ def test_the_contract_refuses_a_mechanism_that(case, offered):
     offered(guest=kind)
     with pytest.raises((AssertionError, KeyError)):
         BY_NAME[check](kind())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda table: table.account.budget.pure, lambda table: table.neighbours, attrgetter("account")],
+    ids=["account", "neighbours", "attrgetter"],
+)
+def test_the_contract_refuses_a_mechanism_that_works_out_sensitivities_itself(read, offered):
+    def fit(self, table, *, rho, progress=lambda step: None):
+        read(table)
+        return Guest.fit(self, table, rho=rho, progress=progress)
+
+    kind = broken(fit=fit)
+    offered(guest=kind)
+    with pytest.raises(AssertionError, match=r"read `table\.(account|neighbours)`: ask the gate"):
+        BY_NAME["check_twin"](kind())
 
 
 def test_settings_cannot_be_changed_and_are_given_by_name():
