@@ -38,7 +38,7 @@ VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
 
 
 def threshold_without_delta(patch):
-    patch.setattr(threshold, "threshold_for", lambda sigma, max_rows, delta: (max_rows, delta))
+    patch.setattr(threshold, "find_threshold", lambda sigma, max_rows, delta: (max_rows, delta))
 
 
 def delta_not_charged(patch):
@@ -56,8 +56,8 @@ def one_row_per_unit_assumed(patch):
 
 
 def rows_of_a_unit_forgotten_in_the_threshold(patch):
-    original = threshold.threshold_for
-    patch.setattr(threshold, "threshold_for", lambda sigma, max_rows, delta: original(sigma, 1, delta))
+    original = threshold.find_threshold
+    patch.setattr(threshold, "find_threshold", lambda sigma, max_rows, delta: original(sigma, 1, delta))
 
 
 def replacing_charged_as_adding(patch):

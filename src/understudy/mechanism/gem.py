@@ -16,7 +16,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.base import Count, Footprint
 from understudy.mechanism.rap import RAP
 from understudy.model.fit import Fit
-from understudy.model.network import CellTraining, NetworkModel, network_bytes, network_of
+from understudy.model.network import CellTraining, NetworkModel, fit_network, network_bytes
 from understudy.model.relaxed import RelaxedModel
 from understudy.progress import Progress, silent
 
@@ -98,4 +98,4 @@ class GEM(RAP):
     ) -> RelaxedModel:
         """Train the network on all measurements so far, starting from the network of the previous round."""
         start = before if isinstance(before, NetworkModel) else None
-        return network_of(domain, measurements, total=total, start=start)
+        return fit_network(domain, measurements, total=total, start=start)

@@ -28,7 +28,7 @@ from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.junction_tree import JunctionTree, limit_cliques
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
 
@@ -165,7 +165,7 @@ class PrivMRF(ColumnsFirst):
             count = later // steps + (step < later % steps)
             weights = {r: w for r, w in candidates.items() if r not in chosen} or candidates
             asked = draw_candidates(weights, _STEP_CANDIDATES, step)
-            open_ = cliques_within(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
+            open_ = limit_cliques(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
             if self.errors == "measured":
                 batch, lost = take_worst(table, model, open_, count=count, rho=self.choosing * left / steps)
                 candidates |= {r: candidates[r] / 2 for r in lost}

@@ -21,7 +21,7 @@ from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.network import CellTraining
 from understudy.model.protocol import Model
-from understudy.model.relaxed import CellProjection, RelaxedModel, count_rows, relaxed_of
+from understudy.model.relaxed import CellProjection, RelaxedModel, count_rows, fit_relaxed
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
@@ -155,7 +155,7 @@ class RAP(ColumnsFirst):
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
     ) -> RelaxedModel:
         """Fit relaxed rows to all measurements so far, starting from those of the previous round."""
-        return relaxed_of(domain, measurements, total=total, start=before)
+        return fit_relaxed(domain, measurements, total=total, start=before)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the candidates' tables, true and by the model, and of relaxed rows with gradients."""

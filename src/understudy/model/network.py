@@ -1,7 +1,7 @@
 """Generator networks: relaxed rows that a small network makes of fixed noise.
 
 The rows are those of `relaxed.py`; here the parameters are a network's weights in place of the rows' own logits, so
-that rows share what they learn. `network_of` fits the network to measurements (GEM, Liu et al. 2021);
+that rows share what they learn. `fit_network` fits the network to measurements (GEM, Liu et al. 2021);
 `AdversarialNetwork` trains it against a critic that the gate's noisy gradients have trained (a Wasserstein GAN).
 Derivatives are written by hand.
 """
@@ -23,9 +23,9 @@ from understudy.model.relaxed import (
     Floats,
     RelaxedModel,
     Targets,
-    block_places,
+    clip_shares,
     count_rows,
-    measured_shares,
+    locate_blocks,
     softmax,
     softmax_gradient,
 )
@@ -129,7 +129,7 @@ class NetworkModel(RelaxedModel):
         self.network = network
 
 
-def network_of(
+def fit_network(
     domain: Domain,
     measurements: Sequence[Measurement],
     *,
@@ -195,7 +195,7 @@ class CellTraining:
 
     def learn(self, cells: Sequence[Measurement], total: float) -> None:
         """Train for one round on the cells measured so far."""
-        answers, targets = CellAnswers(self._domain, cells), measured_shares(cells, total)
+        answers, targets = CellAnswers(self._domain, cells), clip_shares(cells, total)
         largest = float(np.abs(answers.answers(self.rows()) - targets).max())
         self._largest = largest if self._largest is None else _FOLLOW * self._largest + (1 - _FOLLOW) * largest
         least = _PART * self._largest
@@ -268,7 +268,7 @@ class AdversarialNetwork:
     ) -> None:
         self._domain, self._anchor = domain, anchor
         self._targets = Targets(domain, columns, total)
-        self._network = network_of(domain, columns, total=total).network
+        self._network = fit_network(domain, columns, total=total).network
         self._optimiser = Adam(self._network.parameters, rate)
         self._rng = np.random.default_rng(0)
         self.total = self._targets.total
@@ -324,7 +324,7 @@ def draw_codes(domain: Domain, rows: Floats, rng: np.random.Generator) -> Floats
     [[0.0, 1.0, 0.0, 0.0, 1.0]]
     """
     drawn = np.zeros_like(rows)
-    for place in block_places(domain).values():
+    for place in locate_blocks(domain).values():
         sums = rows[:, place].cumsum(axis=1, dtype=np.float64)
         code = (sums <= rng.random(len(rows))[:, None] * sums[:, -1:]).sum(axis=1)
         drawn[np.arange(len(rows)), place.start + np.minimum(code, place.stop - place.start - 1)] = 1.0
