@@ -203,8 +203,9 @@ def ask_triple(table: Table, triple: tuple[str, str, str]) -> Iterator[Any]:
     term = f"C({two})" if two in table.groups and two not in table.numbers else two
     if response in table.numbers:
         yield "linear", f"{response} ~ {one} + {term}", triple
-    if response in table.binary:
-        yield "logistic", f"{response} ~ {one} + {term}", triple
+    if response in table.binary:  # of more than two codes, some have no rows
+        coded = response if table.schema.domain[response] == 2 else f"I({response} == {table.rows[response].max():g})"
+        yield "logistic", f"{coded} ~ {one} + {term}", triple
 
 
 def choose_triples(
@@ -280,6 +281,7 @@ def _level(value: Any) -> str:
 
 def _solve_regression(cells: pd.DataFrame, shares: np.ndarray, asked: str, logistic: bool) -> Solved:
     response, _, right = asked.partition(" ~ ")
+    response = response.removeprefix("I(").partition(" == ")[0]
     terms, names = [np.ones(len(cells))], ["Intercept"]
     for term in right.split(" + "):
         if term.startswith("C("):
@@ -466,7 +468,7 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
             measured = all(any(set(pair) <= clique for clique in cliques) for pair in combinations(columns, 2))
         line = fixed | {"statistic": statistic, "measured": int(measured), "asked": asked}
         try:
-            family = {"linear": "gaussian", "differences": "gaussian"}.get(statistic)
+            family = {"linear": "gaussian", "differences": "gaussian", "logistic": "binomial"}.get(statistic)
             found = release.infer(asked, target=run.target, family=family)
         except SettingError as error:
             yield line | {"term": f"refused: {error}"[:90]}
