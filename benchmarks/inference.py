@@ -4,9 +4,9 @@
     python benchmarks/inference.py show RECORD [RECORD ...]
 
 `run` makes releases and asks each of them for some statistics, chosen at random: shares of values and of cells, means
-of groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs that
-it has are not made again, so that the command continues where it was stopped (`--minutes`). There are five kinds of
-runs (`--kinds`):
+of groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs
+that it has are not made again, so that the command continues where it was stopped (`--minutes`). There are five kinds
+of runs (`--kinds`):
 
     plain       the target is the table; what was measured is up to the mechanism
     keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table

@@ -2,10 +2,10 @@
 
 The means of a function that no measured margin explains come from the model alone. They are wrong by the correlation of
 that function with whatever the model lacks: the *missed correlation*. It is estimated from what a release records of
-the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known. The distance of that
-relation from independence (or from the model) is divided by 2.5, and for each binary column by twice its standard
-deviation. The constants were chosen on releases of Adult, NLTCS and Salary and checked on other tables
-(benchmarks/inference.md).
+the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known; nothing is known of
+a pair that was never a candidate. The distance of that relation from independence (or from the model) is divided by
+2.5, and for each binary column by twice its standard deviation. The constants were chosen on releases of Adult, NLTCS
+and Salary and checked on other tables (benchmarks/inference.md).
 """
 
 from __future__ import annotations
