@@ -45,7 +45,7 @@ import pandas as pd
 import pyarrow as pa
 
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.gate import PrivateTable
@@ -70,7 +70,7 @@ def fitted(source: MemorySource, name: str, budget: Budget) -> Fit:
     mechanism: Any = make_mechanism(name, **({"public": source} if name == "nist-mst" else {}))
     weights, planned = mechanism.plan(source.domain), None
     if weights:
-        planned, budget = certified_plan(weights, budget, Neighbours())
+        planned, budget = certify_plan(weights, budget, Neighbours())
     return mechanism.fit(PrivateTable(source, budget, plan=planned), rho=float(budget.capacity))
 
 
@@ -357,7 +357,7 @@ def speed() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wide.yaml"
         Schema.from_domain({f"c{i}": int(size) for i, size in enumerate(sizes)}).save(path)
-        command = [sys.executable, "-m", "understudy.cli", "plan", str(path), "--people", "~20000"]
+        command = [sys.executable, "-m", "understudy", "plan", str(path), "--people", "~20000"]
         walls, processor = [], resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         for _ in range(5):
             started = time.perf_counter()

@@ -29,7 +29,7 @@ from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, GeneratorName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.junction_tree import JunctionTree, limit_cliques
 from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
@@ -291,7 +291,7 @@ def choose_batch(
     """
     domain = table.domain
     part = {r: (weight * domain.cells(r)) ** allocation.power for r, weight in weights.items()}
-    open_ = cliques_within(domain, weights, measured, limit_mib)
+    open_ = limit_cliques(domain, weights, measured, limit_mib)
     against = ModelMarginals(model, open_)
     components = Components(domain, [])
     chosen: list[Clique] = []
@@ -327,7 +327,7 @@ def _fitting_candidates(
     domain: Domain, weights: dict[Clique, float], chosen: Sequence[Clique], limit_mib: float
 ) -> dict[Clique, float]:
     """Return the candidates that still fit; there may be none."""
-    return cliques_within(domain, weights, chosen, limit_mib) if weights else {}
+    return limit_cliques(domain, weights, chosen, limit_mib) if weights else {}
 
 
 def _fits(domain: Domain, cliques: Sequence[Clique], limit_mib: float) -> bool:

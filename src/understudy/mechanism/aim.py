@@ -26,7 +26,7 @@ from understudy.model.estimate import estimate, estimate_as_printed
 from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import cliques_within
+from understudy.model.junction_tree import limit_cliques
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
 
@@ -190,7 +190,7 @@ class AIM(ColumnsFirst):
             for r, w in weights.items()
             if len(r) == 1 or self.score == "cells" or self.as_printed or noise * cells[r] <= 2 * total
         }
-        return cliques_within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
+        return limit_cliques(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
 
 
 def _possible_cells(domain: Domain, cliques: Iterable[Clique]) -> dict[Clique, float]:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import can_plan, certified_plan, takes_too_long
+from understudy.accounting.calibrate import can_plan, certify_plan, takes_too_long
 from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
@@ -474,7 +474,7 @@ def _whole(table: PlannedTable, budget: Budget, kept: float, weights: Mapping[Cl
 @lru_cache(maxsize=64)
 def _certified_rho(budget: Budget, neighbours: Neighbours) -> float:
     tables: dict[Clique, float] = {(str(place),): 1.0 for place in range(_CURVE_TABLES)}
-    return float(certified_plan(tables, budget, neighbours)[1].rho)
+    return float(certify_plan(tables, budget, neighbours)[1].rho)
 
 
 def _compare(fit: Fit, source: MadeUpSource, seconds: float, rounds: int, numbers: Score | None) -> _Trial:

@@ -12,7 +12,7 @@ import pytest
 
 import understudy as us
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SettingError
@@ -243,7 +243,7 @@ class TestPrediction:
 
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
         weights = make_mechanism("independent").plan(DOMAIN)
-        sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
+        sigmas, _ = certify_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
         expected = expect("independent").expected
         assert expected.group == pytest.approx(3 * np.median(list(sigmas.values())), rel=2e-3)
 
@@ -310,7 +310,7 @@ class TestPrediction:
         assert made.error_of_groups(500) == pytest.approx(1.96 * made.expected.group / 3, rel=0.3)
         assert made.error_of_groups(10**9) == math.inf
 
-    def test_touches_no_ledger_and_no_secure_randomness(self, book, monkeypatch):
+    def test_touches_no_ledger_and_no_secure_randomness(self, ledger_folder, monkeypatch):
         def refuse():
             raise AssertionError("a plan drew from the stream that protects people")
 
@@ -318,7 +318,7 @@ class TestPrediction:
         monkeypatch.setattr("understudy.gate.selection.stream", refuse)
         for mechanism in ("mst", "privsyn"):
             predict.__wrapped__(mechanism, planned(rows=900), Budget.of(epsilon=1.0, delta=1e-6))
-        assert list(book.iterdir()) == []
+        assert list(ledger_folder.iterdir()) == []
 
 
 class Stranger(Mechanism):
