@@ -23,7 +23,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.accounting.calibrate import can_plan, certify_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.ceiling import Ceiling
 from understudy.arguments import as_progress, as_whole
 from understudy.domain import Clique, Domain
@@ -285,9 +285,9 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
         stated = replace(budget, proof="zcdp")
-        if can_plan(stated, receipt.neighbours):
-            plan, budget = certify_plan(mechanism.plan(schema.domain), stated, receipt.neighbours)
-            rho = float(budget.capacity)
+        plan, certified = certify_plan(mechanism.plan(schema.domain), stated, receipt.neighbours)
+        budget = budget if plan is None else certified
+        rho = float(budget.capacity)
     fit = mechanism.fit(PrivateTable(source, budget, plan=plan), rho=rho)
     return fit.model, fit.measurements, fit.recoding
 
