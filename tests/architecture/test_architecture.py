@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -52,10 +53,12 @@ def names(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports anywhere, also inside functions."""
     found = set()
@@ -67,6 +70,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+@cache
 def called(path: Path) -> set[str]:
     """Plain names that a file calls."""
     return {
