@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.model.kernels.arguments import Basis, Directions, Weights
-from understudy.model.problem import Numbers, Problem, Vector, cold_potentials
+from understudy.model.problem import Numbers, Problem, Vector, start_cold
 from understudy.model.protocol import FitReport
 
 # The descent
@@ -112,7 +112,7 @@ class _Descent:
     def begin(self, warm: Numbers | None) -> None:
         """Move to the cold start, or to the warm start if its loss is lower."""
         self.warning, self.cold = "", True
-        cold_potentials(self.problem, self.x)
+        start_cold(self.problem, self.x)
         self.refresh()
         if warm is not None:
             loss = self.loss()
@@ -213,7 +213,7 @@ class _Descent:
         from understudy.model.kernels.descent import parabola
 
         problem, loss = self.problem, self.loss()
-        others = problem.answers(cold_potentials(problem, problem.new_unknowns())).astype(problem.targets.dtype)
+        others = problem.answers(start_cold(problem, problem.new_unknowns())).astype(problem.targets.dtype)
         self.refresh()
         slope, bend = map(float, parabola(problem.weights, problem.room, problem.targets, others))
         if not slope < 0.0 < bend:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError
-from understudy.model.junction_tree import JunctionTree, ordered_columns
+from understudy.model.junction_tree import JunctionTree, sort_columns
 from understudy.model.kernels.arguments import CROSS, Schedule
 from understudy.model.schedule import Arrangement, make_scratch, make_steps
 
@@ -49,7 +49,7 @@ class Propagation:
 
     def __init__(self, tree: JunctionTree, cliques: Iterable[Clique], *, more: int = 0, beliefs: bool = True) -> None:
         self.tree = tree
-        self._columns = ordered_columns(tree.domain)
+        self._columns = sort_columns(tree.domain)
         self._beliefs = beliefs
         wanted = {self.engine_order(clique) for clique in cliques} | {()}
         arranged = self._arranged = Arrangement.of(tree, wanted, keep_potentials=beliefs)

@@ -22,14 +22,17 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.model.conditional import ConditionalDraws, row_groups
-from understudy.release.rows import check_size, find_members
+from understudy.release.rows import RowMaker, check_size, find_members, resolve_unknown
+from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.linked import LinkedSchema, VirtualColumn, VirtualTable, gap_codes
+from understudy.schema.rules import Dependency
 
 if TYPE_CHECKING:
     from understudy.release.release import Release
 
 _ROWS_AT_A_TIME = 1 << 16
+_TRIES = 40  # of drawing rows that break a rule of their table
 _UNITS, _MOST_ROWS = 5_000, 20_000  # made-up units, and rows of one virtual table, that factors are fitted on
 _ROUNDS, _PASSES = 6, 2  # of proportional fitting; of drawing further siblings and fitting again
 _LARGEST_FACTOR = 20.0
@@ -43,11 +46,13 @@ class DrawnRows:
         codes: one array by coded column, and `#child` for each child table.
         parents: the place of each row's parent in the parent table.
         numbers: the place of each row among its siblings, from 0.
+        values: an arrow table of the rows without keys, if their values were drawn as well.
     """
 
     codes: dict[str, NDArray[Any]]
     parents: NDArray[np.int64]
     numbers: NDArray[np.int64]
+    values: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +109,7 @@ class Drawing:
         steps: how columns are drawn; may be changed while rows are drawn.
         rows: the number of rows of the root.
         rng: draws them.
+        maker: makes the root's rows; by default without conditions.
     """
 
     def __init__(
@@ -113,8 +119,10 @@ class Drawing:
         steps: Steps,
         rows: int,
         rng: np.random.Generator,
+        maker: RowMaker | None = None,
     ) -> None:
         self._schema, self._parts, self._steps, self._count, self._rng = schema, parts, steps, rows, rng
+        self._maker = maker or RowMaker(parts[schema.root])
         self._tables: dict[str, DrawnRows] = {}
         self._sizes: dict[str, NDArray[np.int64]] = {}
         self._members = {
@@ -134,13 +142,13 @@ class Drawing:
     def draw_root(self) -> None:
         """Draw the root's rows with their numbers of children."""
         root = self._schema.root
-        merged, members = self._parts[root].model.sample(self._count, self._rng), self._members[root]
-        drawn = {
-            column: members[column].draw(codes, self._rng) if column in members else codes
-            for column, codes in merged.items()
-        }
-        codes = {column.part: drawn[column.name] for column in self._schema.virtual_tables[root].columns}
-        self._tables[root] = DrawnRows(codes, np.arange(self._count), np.zeros(self._count, np.int64))
+        virtual, prefix = self._schema.virtual_tables[root], f"{root}."
+        rows = self._maker.rows(self._count, self._rng)
+        encoded = virtual.schema.encode(rows).codes
+        codes = {column.part: encoded[column.name] for column in virtual.columns}
+        rows = rows.drop_columns([name for name in rows.column_names if name.startswith("#")])
+        rows = rows.rename_columns([name.removeprefix(prefix) for name in rows.column_names])
+        self._tables[root] = DrawnRows(codes, np.arange(self._count), np.zeros(self._count, np.int64), rows)
 
     def start(self, name: str) -> None:
         """Make room for the children of all parents; their columns are not drawn yet."""
@@ -159,14 +167,23 @@ class Drawing:
             self.draw_siblings(name, number)
 
     def draw_siblings(self, name: str, number: int) -> None:
-        """Draw the children with this number, counted from 0, of all parents that have one."""
-        sizes = self._sizes[name]
+        """Draw the children with this number, counted from 0, of all parents that have one.
+
+        Rows whose codes break a rule are drawn again; a few may be left.
+        """
+        sizes, schema = self._sizes[name], self._schema.tables[name]
         rows = (np.cumsum(sizes) - sizes)[sizes > number] + number
-        if not len(rows):
-            return
+        for _ in range(_TRIES):
+            if not len(rows):
+                return
+            self._draw_rows(name, number, rows)
+            rows = rows[_obey_rules(schema, self._tables[name].codes, rows, self._rng)]
+
+    def _draw_rows(self, name: str, number: int, rows: NDArray[np.int64]) -> None:
+        sizes = self._sizes[name][self._tables[name].parents[rows]]
         virtual = self._schema.virtual_tables[f"{'first' if number == 0 else 'next'}({name})"]
         known, rank = self._known(virtual, rows), self._schema.order_rank(name)
-        due = sizes[sizes > number] - number - 1
+        due = sizes - number - 1
         recoding, members = self._parts[virtual.name].recoding, self._members[virtual.name]
         for step in self._steps[virtual.name]:
             target, groups = step.column, row_groups(step.given, known, self._domain(virtual), len(rows))
@@ -287,6 +304,27 @@ class Drawing:
             return np.clip(codes, low, np.maximum(high, low))
         codes = np.where(missing & (size > ordinary), ordinary, codes)
         return np.where(before >= ordinary, before, codes)
+
+
+def _obey_rules(
+    schema: Schema, codes: dict[str, NDArray[Any]], rows: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Set stated values in these rows, and return which of them break a rule nevertheless, by their codes."""
+    broken = np.zeros(len(rows), np.bool_)
+    if not schema.rules:
+        return broken
+    mine = {part: codes[part][rows] for part in schema.domain}
+    mine |= resolve_unknown(schema, {name for rule in schema.rules for name in rule.columns}, mine, rng)
+    for rule in schema.rules:
+        stated = rule.stated_codes(schema) if isinstance(rule, Dependency) else None
+        if stated is not None and isinstance(rule, Dependency):
+            wanted = stated[mine[rule.given[0]]]
+            mine[rule.determines] = np.where(wanted >= 0, wanted, mine[rule.determines])
+    for part, values in mine.items():
+        codes[part][rows] = values
+    for rule in schema.rules:
+        broken |= rule.find_broken(schema, mine)
+    return broken
 
 
 def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> list[Step]:

@@ -1,4 +1,4 @@
-"""Draft schemas: proposed from the rows, or from the column names alone.
+"""Draft schemas: proposed from the rows, or from the column names alone, and what a person decides about them.
 
 For a person to review, never for a release as they are.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from understudy.errors import InputError, SettingError
 from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO, AxisColumn
 from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
+from understudy.schema.rules import parse_rule
 from understudy.schema.schema import Schema
 from understudy.schema.sniff import COMMA_NUMBER, guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
@@ -850,3 +851,43 @@ def schema_type(kind: Any) -> str:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
     return "string" if is_text_type(kind) else "drop"
+
+
+# -- Decisions of a person about the fields of a draft ---------------------------------------------------------------
+
+
+Decision = Literal["accept", "public", "drop", "later"]
+
+
+def is_draft(field: Mapping[str, Any]) -> bool:
+    """Return whether nobody has decided about a field yet."""
+    return bool(field.get("understudy", {}).get("status") == "draft")
+
+
+def decide(field: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    """Return a field as a person decided.
+
+    Args:
+        field: the drafted field.
+        decision: "accept" it; accept it as "public" knowledge, from a document and not from the rows; "drop" the
+            column; or decide "later".
+    """
+    if decision == "drop":
+        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
+    if decision == "later":
+        return field
+    gone = ("status", "origin") if decision == "public" else ("status",)
+    return field | {"understudy": {key: value for key, value in field.get("understudy", {}).items() if key not in gone}}
+
+
+def drop_dependents(content: dict[str, Any]) -> dict[str, Any]:
+    """Drop rules about columns that are left out, and leave out differences of such columns."""
+    dropped = {field["name"] for field in content["fields"] if field.get("understudy", {}).get("kind") == "drop"}
+    fields = [
+        decide(field, "drop") if dropped & {*field.get("understudy", {}).get("of", ())} else field
+        for field in content["fields"]
+    ]
+    ours = content["understudy"]
+    rules = [rule for rule in ours.get("rules", []) if not dropped & {*parse_rule(rule).columns}]
+    rest = {key: value for key, value in ours.items() if key != "rules"}
+    return content | {"fields": fields, "understudy": rest | ({"rules": rules} if rules else {})}

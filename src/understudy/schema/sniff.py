@@ -27,9 +27,9 @@ _POINT_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)\.[0-9]+\s*
 
 
 def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
-    """Guess the dialect of a CSV file; also return its column names, some perhaps empty (``field1`` ...
+    """Guess the dialect of a CSV file, and return it with the names of its columns.
 
-    Without a header).
+    Without a header, columns are called field1, field2, ...; with one, a name may be empty.
 
     Args:
         path: the file.

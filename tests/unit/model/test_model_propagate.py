@@ -6,7 +6,7 @@ from understudy.measurement import Measurement
 from understudy.model.estimate import estimate
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.propagation import TINY, exponentials
-from understudy.model.problem import MeasuredClique, consistent_tables
+from understudy.model.problem import MeasuredClique, reconcile_tables
 from understudy.model.propagate import Propagation
 
 NONE = np.empty(0, np.int64)
@@ -97,7 +97,7 @@ def test_consistent_tables_solve_the_least_squares_problem():
     rows = [1e6 * np.ones((1, CHAIN.cells()))] + [np.sqrt(w) * maps[c] for c, (_, w) in noisy.items()]
     targets = [[1e6 * 100.0]] + [np.sqrt(w) * y for y, w in noisy.values()]
     solution = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=None)[0]
-    for clique, table in consistent_tables(CHAIN, tables, 100.0):
+    for clique, table in reconcile_tables(CHAIN, tables, 100.0):
         np.testing.assert_allclose(table.ravel(), maps[clique] @ solution, atol=1e-6)
 
 

@@ -9,16 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import understudy as us
 from understudy.accounting import Budget, Receipt
 from understudy.domain import Domain
 from understudy.errors import ReleaseError, SettingError
+from understudy.evaluation.linked import check_integrity
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
 from understudy.model.conditional import ConditionalDraws, _information, row_groups
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release, open_release
-from understudy.release.linked import LinkedRelease, _write_keys
+from understudy.release.linked import LinkedRelease, _decode_rows, _write_keys
 from understudy.release.linked_rows import DrawnRows, Step, _draw_within, _fit_table
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
@@ -218,3 +220,67 @@ def test_the_text_forms_say_what_it_is(release: LinkedRelease) -> None:
     assert repr(release).startswith("<LinkedRelease by mst: patients, visits, diagnoses;")
     assert "patients, visits, diagnoses" in release._repr_html_()
     assert any("only through their parent" in note for note in release.notes)
+
+
+RULES: dict[str, list[dict[str, Any]]] = {
+    "patients": [{"impossible": {"sex": ["M"], "age": [0]}}],
+    "visits": [
+        {"impossible": {"day": {"minimum": 3}, "ward": ["A"]}},
+        {"from": ["ward"], "determines": "bed", "map": {"A": "a", "B": "b"}},
+        {"order": ["day", "until"]},
+    ],
+}
+
+
+def ruled_schema() -> LinkedSchema:
+    """The clinic with rules that its made-up rows break, and days in bins that an order cuts through."""
+    package = clinic_package(visits=3)
+    visits = package["resources"][1]["schema"]
+    limits = {"minimum": 0, "maximum": 5}
+    visits["fields"][2] = {"name": "day", "type": "integer", "constraints": limits, "understudy": {"bins": 3}}
+    visits["fields"] += [visits["fields"][2] | {"name": "until"}, {"name": "bed", "categories": ["a", "b", "c"]}]
+    for one in package["resources"][:2]:
+        one["schema"]["understudy"] = {"rules": RULES[one["name"]]}
+    return LinkedSchema.from_dict(package)
+
+
+@pytest.mark.parametrize("mechanism", ["independent", "mst"])
+def test_no_row_breaks_a_rule_of_its_table(mechanism: str) -> None:
+    schema, tables = ruled_schema(), clinic_rows(100)
+    visits = tables["visits"]
+    tables["visits"] = visits.append_column("bed", visits["ward"]).append_column("until", visits["day"])
+    release = us.synthesize(tables, schema, rho=0.5, mechanism=mechanism, dataset="ruled")
+    for written in (False, True):
+        made = release.sample(400, seed=1, as_written=written)
+        assert set(check_integrity(made, schema).values()) == {1.0}
+    shown = made["visits"].to_pandas()
+    assert (shown["until"].astype(float) == shown["day"].astype(float)).any()  # bins that the order cuts are used
+    assert not ((made["patients"].to_pandas()["sex"] == "M") & (made["patients"].to_pandas()["age"] == 0)).any()
+
+
+def test_a_row_that_cannot_be_repaired_shows_the_values_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy.release.rows._TRIES", 0)
+    schema, many = ruled_schema(), np.arange(40)
+    ends = np.where(np.arange(80) % 6 == 3, 0, 2)  # a third of the second visits end before they begin
+    ward = many.repeat(2) % 2 + 1
+    codes = {"day": np.tile([0, 2], 40), "until": ends, "ward": ward, "bed": np.where(ward == 1, 1, 2)}
+    rows = DrawnRows(codes, many.repeat(2), np.tile([0, 1], 40))
+    made = _decode_rows(schema.tables["visits"], schema.links["visits"], rows, np.random.default_rng(0), text=())
+    shown = made.to_pandas()
+    assert (shown["day"] <= shown["until"]).all()
+    assert (shown["day"].to_numpy().reshape(-1, 2)[:, 0] <= 1).all()  # siblings keep their places in the order
+    codes["until"] = np.zeros(80, np.int64)
+    with pytest.raises(SettingError, match="satisfies its rules"):
+        _decode_rows(schema.tables["visits"], schema.links["visits"], rows, np.random.default_rng(0), text=())
+
+
+def test_conditions_on_the_root_hold_in_every_row(release: LinkedRelease) -> None:
+    made = release.sample(60, seed=1, where="patients.sex=F, #visits=2..", as_="pandas")
+    patients, visits = made["patients"], made["visits"]
+    assert len(patients) == 60
+    assert set(patients["sex"]) == {"F"}
+    assert visits.groupby("patient_id").size().reindex(patients["patient_id"], fill_value=0).min() >= 2
+    fewer = release.sample(seed=1, where={"patients.sex": "F"})["patients"].num_rows
+    assert 0 < fewer < release.default_rows
+    with pytest.raises(SettingError, match=r"where: 'visits.ward' is no column of 'patients'"):
+        release.sample(5, where="visits.ward=A")
