@@ -72,7 +72,7 @@ def plan_draws(model: Model, wanted: Sequence[str]) -> list[tuple[str, Clique, N
 
 
 def _shares(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shares of each line; lines without weight get those of the column: they may come from another model."""
+    """Return the shares of each line; lines without weight, which other models may ask for, get the column's."""
     table = np.maximum(table, 0.0)
     totals = table.sum(axis=1, keepdims=True)
     empty = totals <= 1e-300

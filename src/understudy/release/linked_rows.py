@@ -6,9 +6,10 @@ drawn before (`model/conditional.py`).
 
 **Calibration.** A model of `next(T)` has its own, noisy distribution of the known columns, and does not account for
 codes that the order of siblings excludes. If columns were drawn from its conditional distributions alone, errors of
-pairs would exceed the noise. The tables that columns are drawn from are therefore multiplied by factors, one for each
-code and each code of a known column, such that drawn rows have the model's distribution of each column given each
-single known column (iterative proportional fitting on made-up rows).
+pairs would exceed the noise, and add up from sibling to sibling. Chances of codes are therefore multiplied by factors,
+one for each code and each code of a known column, such that drawn rows have the model's distribution of each column,
+and of each column given each single known one that it was measured with (iterative proportional fitting on made-up
+rows).
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Step:
         column: the column.
         given: the known columns that it is drawn given.
         table: the weight of each code, for each combination of their codes.
-        targets: by known column, the model's distribution of the column given that one alone.
+        alone: the model's distribution of the column.
+        targets: by known column that was measured with it, the model's distribution of the column given that one alone.
         ordered: whether its codes are declared ones, limited by the order of siblings; else they are merged ones.
         factors: by known column that is not among `given`, factors of these weights for each of its codes.
     """
@@ -72,10 +74,10 @@ class Step:
     column: VirtualColumn
     given: Clique
     table: NDArray[np.float64]
+    alone: NDArray[np.float64]
     targets: Mapping[str, NDArray[np.float64]]
     ordered: bool
     factors: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    whole: Any = None
 
     def chances(
         self, known: Mapping[str, NDArray[Any]], domain: Mapping[str, int], allowed: NDArray[np.bool_] | None
@@ -355,25 +357,19 @@ def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> l
     link, rank = schema.links[virtual.table], schema.order_rank(virtual.table)
     members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
     found, plan = list[Step](), plan_draws(part.model, list(own))
-    have = [column.name for column in virtual.columns if column.role != "own"]
-    before = {name: [*have, *(one for one, _, _ in plan[:place])] for place, (name, _, _) in enumerate(plan)}
+    known = [column.name for column in virtual.columns if column.role != "own"]
     measured = [set(one.clique) for one in part.measurements]
-    before = {
-        name: [k for k in some if any({k, name} <= clique for clique in measured)] for name, some in before.items()
-    }
-    pairs = part.model.project_many([(one, name) for name, _, _ in plan for one in before[name]])
     for name, given, table in plan:
         column, size = own[name], part.model.domain[name]
+        tied = [one for one in known if any({one, name} <= clique for clique in measured)]
+        marginals = part.model.project_many([(name,), *((one, name) for one in tied)])
+        tables = [table, *(np.maximum(one, 0.0).reshape(-1, size) for one in marginals.values())]
         ordered = rank is not None and column.part == link.order[0] and not column.gap
-        tables = {one: np.maximum(pairs[one, name], 0.0).reshape(-1, size) for one in before[name]}
         if ordered:
-            table = _spread(table, name, part, members)
-            tables = {one: _spread(pair, name, part, members) for one, pair in tables.items()}
-        targets = {one: pair / np.maximum(pair.sum(axis=1, keepdims=True), 1e-300) for one, pair in tables.items()}
-        own_one = np.maximum(part.model.project((name,)), 0.0).reshape(1, size)
-        if ordered:
-            own_one = _spread(own_one, name, part, members)
-        found.append(Step(column, given, np.ascontiguousarray(table), targets, ordered, {}, (own_one / own_one.sum())[0]))
+            tables = [_spread(one, name, part, members) for one in tables]
+        table, alone, *pairs = (one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables)
+        found.append(Step(column, given, table, alone[0], dict(zip(tied, pairs, strict=True)), ordered))
+        known.append(name)
     return found
 
 
@@ -400,10 +396,11 @@ def _fit_step(
     chances = step.chances(known, domain, allowed)
     codes = {one: np.asarray(known[one], np.int64) for one in step.targets}
     places = {one: (np.arange(domain[one])[:, None] == code) * weights for one, code in codes.items()}
-    factors = {one: np.ones_like(target) for one, target in step.targets.items()}
-    total = np.ones(step.table.shape[1])
+    codes[""], places[""] = np.zeros(len(weights), np.int64), weights[None, :]
+    targets = {**step.targets, "": step.alone[None, :]}  # last: without it, errors of siblings would add up
+    factors = {one: np.ones_like(target) for one, target in targets.items()}
     for _ in range(_ROUNDS):
-        for one, target in step.targets.items():
+        for one, target in targets.items():
             have = places[one] @ chances
             want = target * have.sum(axis=1, keepdims=True)
             ratio = np.divide(want, have, out=np.ones_like(have), where=have > 1e-9)
@@ -411,24 +408,14 @@ def _fit_step(
             factors[one] *= ratio
             chances *= ratio[codes[one]]
             chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
-        have = weights @ chances
-        want = step.whole * have.sum()
-        ratio = np.divide(want, have, out=np.ones_like(have), where=have > 1e-9)
-        ratio = np.clip(ratio * total, 1 / _LARGEST_FACTOR, _LARGEST_FACTOR) / total
-        total *= ratio
-        chances *= ratio
-        chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
-    sizes = [domain[one] for one in step.given]
-    table = step.table.reshape(*sizes, -1) * total
+    drawn, sizes = _draw(chances, rng), [domain[one] for one in step.given]
+    table = step.table.reshape(*sizes, -1) * factors.pop("")[0]
     for axis, one in enumerate(step.given):
-        if one not in factors:
-            continue
-        shape = [1] * len(sizes) + [table.shape[-1]]
-        shape[axis] = sizes[axis]
-        table = table * factors[one].reshape(shape)
-    others = {one: factor for one, factor in factors.items() if one not in step.given}
-    table = np.ascontiguousarray(table.reshape(step.table.shape))
-    return replace(step, table=table, factors=others), _draw(chances, rng)
+        if one in factors:
+            shape = [1] * len(sizes) + [table.shape[-1]]
+            shape[axis] = sizes[axis]
+            table = table * factors.pop(one).reshape(shape)
+    return replace(step, table=table.reshape(step.table.shape), factors=factors), drawn
 
 
 def _draw_codes(
