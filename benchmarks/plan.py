@@ -357,7 +357,7 @@ def speed() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wide.yaml"
         Schema.from_domain({f"c{i}": int(size) for i, size in enumerate(sizes)}).save(path)
-        command = [sys.executable, "-m", "understudy.cli", "plan", str(path), "--people", "~20000"]
+        command = [sys.executable, "-m", "understudy", "plan", str(path), "--people", "~20000"]
         walls, processor = [], resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         for _ in range(5):
             started = time.perf_counter()

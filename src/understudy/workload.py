@@ -83,25 +83,25 @@ class Workload:
         return cls(dict.fromkeys(combinations(domain.columns, min(k, len(domain))), 1.0))
 
     @classmethod
-    def target(cls, domain: Domain, column: str, k: int = 3) -> Workload:
-        """Make the workload of all cliques of k columns that contain this one, which predicting it needs."""
+    def target(cls, domain: Domain, column: str) -> Workload:
+        """Make the workload of all triples that contain a column, which predicting it needs."""
         domain.check((column,))
         others = [name for name in domain if name != column]
-        size = min(k - 1, len(others))
+        size = min(2, len(others))
         return cls.of(domain, ((column, *rest) for rest in combinations(others, size)))
 
     @classmethod
-    def skewed(cls, domain: Domain, seed: int, *, k: int = 3, cliques: int = 256) -> Workload:
-        """Draw the skewed workload of the AIM paper: triples, by the product of squared exponential column weights.
+    def skewed(cls, domain: Domain, seed: int) -> Workload:
+        """Draw the skewed workload of the AIM paper: 256 triples, by the product of squared exponential weights.
 
         The columns of a clique are distinct; a clique drawn twice counts twice.
         """
         rng = np.random.default_rng(seed)
         weights = rng.exponential(size=len(domain)) ** 2
-        size = min(k, len(domain))
+        size = min(3, len(domain))
         every = list(combinations(range(len(domain)), size))
         chance = np.array([weights[list(triple)].prod() for triple in every])
-        drawn = rng.choice(len(every), size=cliques, p=chance / chance.sum())
+        drawn = rng.choice(len(every), size=256, p=chance / chance.sum())
         return cls.of(domain, (tuple(domain.columns[i] for i in every[index]) for index in drawn))
 
     @classmethod

@@ -83,14 +83,6 @@ def test_the_spy_agrees_with_the_receipt():
 PUBLISHED = [RAP.as_published(rounds=2, batch=2), GEM.as_published(rounds=2)]
 
 
-@pytest.fixture
-def short_training(monkeypatch):
-    """Training asks the gate nothing, and takes most of the time."""
-    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 50)
-    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 2)
-    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
-
-
 def exact_cells_learned(patch):
     count = exact_counts(patch)
 

@@ -6,6 +6,7 @@ import sys
 import types
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from importlib import metadata
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -65,6 +66,16 @@ def test_paper_modes_that_ask_other_questions_pass_the_contract(name, check, mon
     monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
     short = {} if name == "privmrf" else {"rounds": 1, "batch": 1}
     BY_NAME[check](MECHANISMS[name].as_published(**short))
+
+
+PUBLISHED = sorted(name for name, kind in MECHANISMS.items() if kind.paper_settings() and name not in ("gem", "rap"))
+
+
+@pytest.mark.parametrize("check", ["check_share", "check_extremes", "check_rules"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_paper_modes_keep_to_their_share_take_small_tables_and_obey_rules(name, check):
+    given = {"cliques": instance(name, check).cliques} if name == "nist-mst" else {}
+    BY_NAME[check](MECHANISMS[name].as_published(**given | ({"rounds": 1} if name == "dp-wgan" else {})))
 
 
 @pytest.mark.parametrize("check", BY_NAME)
@@ -241,6 +252,22 @@ def test_the_contract_refuses_a_mechanism_that(case, offered):
     offered(guest=kind)
     with pytest.raises((AssertionError, KeyError)):
         BY_NAME[check](kind())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda table: table.account.budget.pure, lambda table: table.neighbours, attrgetter("account")],
+    ids=["account", "neighbours", "attrgetter"],
+)
+def test_the_contract_refuses_a_mechanism_that_works_out_sensitivities_itself(read, offered):
+    def fit(self, table, *, rho, progress=lambda step: None):
+        read(table)
+        return Guest.fit(self, table, rho=rho, progress=progress)
+
+    kind = broken(fit=fit)
+    offered(guest=kind)
+    with pytest.raises(AssertionError, match=r"read `table\.(account|neighbours)`: ask the gate"):
+        BY_NAME["check_twin"](kind())
 
 
 def test_settings_cannot_be_changed_and_are_given_by_name():

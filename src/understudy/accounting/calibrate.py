@@ -262,17 +262,21 @@ def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
 
 def certify_plan(
     weights: Mapping[Clique, float], budget: Budget, neighbours: Neighbours
-) -> tuple[dict[Clique, float], Budget]:
+) -> tuple[dict[Clique, float] | None, Budget]:
     """Return the sigma of each measurement, and the budget that certifies exactly these.
+
+    Without measurements, or where the exact curve does not apply (`can_plan`): None, and the budget as it is.
 
     **Privacy.** Each clique measured once with discrete Gaussian noise of its sigma, and nothing else, is (epsilon,
     delta)-DP for the budget's epsilon and delta.
 
     Args:
         weights: the cliques with relative weights; a sigma is inversely proportional to its weight.
-        budget: one for which `can_plan` holds.
+        budget: the budget.
         neighbours: the neighbour relation.
     """
+    if not weights or not can_plan(budget, neighbours):
+        return None, budget
     relative = list(weights.values())
     epsilon, delta = float(budget.epsilon or 0), float(budget.delta or 0)
     common = calibrate_sigma(relative, epsilon, delta, replace_one=neighbours.replace_one)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from understudy.arguments import as_path
-from understudy.bundle.codebook import ORIGINS, codebook_csv, codebook_html, data_package, describe_columns
+from understudy.bundle.codebook import ORIGINS, describe_columns, format_codebook, make_data_package, render_codebook
 from understudy.bundle.rows import (
     PROCESS_ROWS,
     check_office,
@@ -163,10 +163,10 @@ def _fill_folder(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
     made = _write_rows(folder, release, wanted)
     wanted.report(0.7, "codebook and report")
     columns = describe_columns(release)
-    _write_text(folder / "codebook.csv", codebook_csv(columns))
-    _write_text(folder / "codebook.html", codebook_html(release, columns, made.rows))
+    _write_text(folder / "codebook.csv", format_codebook(columns))
+    _write_text(folder / "codebook.html", render_codebook(release, columns, made.rows))
     _write_text(folder / "report.html", public_report(release))
-    package = data_package(release, made.files, made.rows, mark=wanted.mark)
+    package = make_data_package(release, made.files, made.rows, mark=wanted.mark)
     _write_text(folder / "datapackage.json", dump_text(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:

@@ -19,10 +19,14 @@ DATASET = "demo-randhie"
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill; must be new.")] = Path("demo-out"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to fill; if it is not empty, a numbered one beside it.")
+    ] = Path("demo-out"),
     epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget, together with epsilon.")] = 1e-9,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    delta: Annotated[float, typer.Option(help="The delta that goes with epsilon.")] = 1e-9,
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", "-m", help="The mechanism; `understudy mechanisms` lists them.")
+    ] = "auto",
     reports: Annotated[bool, typer.Option("--reports/--no-reports", help="Whether to write the reports.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -33,17 +33,19 @@ def plan(
         str | None, typer.Option(help="About how many people, e.g. ~20000; not the true count. Default: declared rows.")
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(help="Budgets to compare. Default: 0.5,1,2, or what --accuracy needs.")
+        str | None, typer.Option(metavar="LIST", help="Budgets to compare. Default: 0.5,1,2, or what --accuracy needs.")
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
     mechanism: Annotated[
-        str, typer.Option("--mechanism", "-m", help="Which to compare.")
+        str, typer.Option("--mechanism", "-m", metavar="LIST", help="Mechanisms to compare.")
     ] = "independent,mst,adaptive,privsyn",
     accuracy: Annotated[
         str | None,
-        typer.Option(help="Required accuracy, e.g. 200:10% (people:error): shows the epsilon each mechanism needs."),
+        typer.Option(
+            metavar="PEOPLE:ERROR", help="Required accuracy, e.g. 200:10%: shows the epsilon each mechanism needs."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

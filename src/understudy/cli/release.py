@@ -17,9 +17,9 @@ from understudy.cli.console import (
     Json,
     Quiet,
     check_new_file,
+    get_rows_output,
     print_result,
     refuse_password,
-    rows_output,
     show_progress,
 )
 from understudy.cli.run import summarize_file
@@ -210,7 +210,7 @@ def _write_to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> N
     from understudy.sink.files import open_stream, write_chunks
 
     try:
-        write_chunks(chunks, open_stream(rows_output(), dialect), count)
+        write_chunks(chunks, open_stream(get_rows_output(), dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -233,7 +233,7 @@ def _check_rows_output(output: str, *, force: bool) -> None:
 _LARGEST_DISTANCE = 2.0
 """The largest possible distance of two tables, as a share of the rows; a bound may exceed it."""
 
-Confidence = Annotated[float, typer.Option(help="Probability with which the result holds.")]
+Confidence = Annotated[float, typer.Option(help="Probability with which each result holds.")]
 
 
 def answer(
@@ -340,7 +340,10 @@ def infer(
     where: Annotated[str | None, typer.Option(help='Only rows that satisfy conditions: "sex=F, age=30..40".')] = None,
     assume: Annotated[
         float | None,
-        typer.Option(help="A correlation that may have been missed between columns not measured together."),
+        typer.Option(
+            help="Strongest correlation that may have been missed between columns not measured together. Default: "
+            "estimated."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

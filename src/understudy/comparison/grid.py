@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from importlib.metadata import version
@@ -41,6 +41,7 @@ from understudy.comparison.study import (
     StudyTable,
     load_study,
     make_study,
+    parse_mechanism,
     to_json,
 )
 from understudy.errors import BudgetExceeded, OutputError, SettingError, UnderstudyError
@@ -179,7 +180,7 @@ def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] |
     changed = {name: value for name, value in given.items() if value is not None}
     changed["tables"] = {name: study.tables[name] for name in wanted}
     if "workloads" in changed:  # also in place of the tables' own
-        changed["tables"] = {name: StudyTable(one.data, one.schema) for name, one in changed["tables"].items()}
+        changed["tables"] = {name: replace(one, workloads=()) for name, one in changed["tables"].items()}
     if (mechanisms := changed.get("mechanisms")) is not None:
         if not isinstance(mechanisms, Mapping):
             labels = as_names("mechanisms", mechanisms)
@@ -528,6 +529,7 @@ class _Worker:
         content: dict[str, Any] = {
             "run": {name: getattr(spec, name) for name in _RUN_FIELDS},
             "score": self.study.scoring(cell),
+            "bounded": "rows" in parse_mechanism(cell.mechanism)[2],
         }
         table = b""
         if self._sent != cell.table:
@@ -732,7 +734,7 @@ def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     score, begun = content["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
-        schema, frames = _make_rows(table, content["run"], seeds)
+        schema, frames = _make_rows(table, content["run"], seeds, bounded=content["bounded"])
         made = [Rows.of(frame, schema, what="synthetic table") for frame in frames]
         real = table.real(schema)
     except Exception as error:
@@ -756,12 +758,17 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int]) -> tuple[Schema, list[Any]]:
-    """Return the synthetic tables of a run, and the schema that describes them."""
+def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int], *, bounded: bool) -> tuple[Schema, list[Any]]:
+    """Return the synthetic tables of a run, and the schema that describes them.
+
+    **Privacy.** With `bounded` the number of rows is used as it is: `Study.check` has refused that unless the table is
+    declared public.
+    """
     if run["mechanism"] == SUBSAMPLE:
         share = float(run["settings"].get("share", SHARE))
         return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
-    release = make_uncharged(RunSpec(data=table.frame, schema=table.schema, **run))
+    schema = replace(table.schema, rows=table.frame.num_rows) if bounded else table.schema
+    release = make_uncharged(RunSpec(data=table.frame, schema=schema, **run))
     return release.schema, [release.sample(seed=seed) for seed in seeds]
 
 

@@ -77,7 +77,7 @@ def write_archive(
     except OSError as error:
         raise could_not_write(path, error) from None
     except ValueError:  # "." has no name
-        raise OutputError(f"{path} could not be written (no file)") from None
+        raise OutputError(f"{path} names no file; give the name of a file, such as people.release") from None
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:

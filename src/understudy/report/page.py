@@ -41,7 +41,7 @@ from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
 from understudy.schema.numeric import Numeric
 from understudy.schema.temporal import Temporal
-from understudy.tabulate import SparseCounts
+from understudy.tabulate import to_dense
 
 _SAMPLE = 100_000
 _SHOWN = 24
@@ -227,7 +227,7 @@ def describe_shares(
     return {
         "name": column.name,
         "title": column.title,
-        "chart": svg.distribution(
+        "chart": svg.draw_distribution(
             f"Distribution of {column.name}",
             shown,
             ordered=in_order,
@@ -272,11 +272,11 @@ def _describe_pairs(standin: Rows, real: Rows | None, names: list[str]) -> dict[
     if len(shown) < 2:
         return None
     made = measure_associations(standin, shown)
-    found: dict[str, Any] = {"standin": svg.heatmap("Associations in the stand-in", shown, made.tolist())}
+    found: dict[str, Any] = {"standin": svg.draw_heatmap("Associations in the stand-in", shown, made.tolist())}
     found["strengths"] = {}
     if real is not None:
         truth = measure_associations(real, shown)
-        found["real"] = svg.heatmap("Associations in the real table", shown, truth.tolist())
+        found["real"] = svg.draw_heatmap("Associations in the real table", shown, truth.tolist())
         lower = [(i, j) for i in range(len(shown)) for j in range(i)]
         lower.sort(key=lambda at: -abs(truth[at] - made[at]))
         found["gaps"] = [(shown[j], shown[i], float(truth[i, j]), float(made[i, j])) for i, j in lower[:6]]
@@ -299,7 +299,7 @@ def _describe_two_ways(marginals: list[tuple[str, float]], facts: Mapping[str, A
 def _draw_graph(names: list[str], joined: list[tuple[str, str]]) -> Any:
     place = {name: number for number, name in enumerate(names)}
     drawn = [(place[a], place[b]) for a, b in joined if a in place and b in place]
-    return svg.graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 120 else None
+    return svg.draw_graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 120 else None
 
 
 def _draw_attacks(attacks: Any) -> Any:
@@ -308,12 +308,12 @@ def _draw_attacks(attacks: Any) -> Any:
     kinds = {"measurements": "seen", "rows": "rows", "density": "density"}
     drawn = [svg.Curve(kinds[name], x.tolist(), y.tolist()) for name, (x, y) in attacks.curves.items() if name in kinds]
     claim = svg.Curve("claim", grid.tolist(), attacks.claim.power(grid).tolist())
-    return svg.tradeoff("Membership attacks", [svg.Curve("chance", [0.0, 1.0], [0.0, 1.0]), claim, *drawn])
+    return svg.draw_tradeoff("Membership attacks", [svg.Curve("chance", [0.0, 1.0], [0.0, 1.0]), claim, *drawn])
 
 
 def _describe_score(item: ScaledScore) -> dict[str, Any]:
     values = [score.value for score in (item.score, item.halves, item.independent)]
-    picture = svg.scale(f"{item.metric.title} on its scale", values[0], values[1], values[2], item.metric.best)
+    picture = svg.draw_scale(f"{item.metric.title} on its scale", values[0], values[1], values[2], item.metric.best)
     worst = "" if item.metric.worst is None else f", worst {_format_number(item.metric.worst)}"
     ends = f"{item.metric.better} is better: best {_format_number(item.metric.best)}{worst}"
     shown = [part for part in item.score.parts if part.kind not in ("marginal", "cell")]
@@ -564,8 +564,7 @@ def measure_associations(table: Counted, columns: list[str]) -> NDArray[np.float
     matrix = np.eye(len(columns))
     cliques = [(a, b) for a, b in combinations(columns, 2) if table.domain.cells((a, b)) <= _CELLS]
     for (a, b), counts in table.counts(cliques):
-        dense = counts.dense() if isinstance(counts, SparseCounts) else counts
-        value = cramers_v(dense.reshape(table.domain.shape((a, b))).astype(np.float64))
+        value = cramers_v(to_dense(counts).reshape(table.domain.shape((a, b))).astype(np.float64))
         one, other = columns.index(a), columns.index(b)
         matrix[one, other] = matrix[other, one] = value
     return matrix

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, overload
 
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
-from understudy.accounting.calibrate import can_plan, certify_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
 from understudy.discovery.discover import Discovery, EmptySource, discovery_budget, narrowest_schema
-from understudy.domain import Clique
 from understudy.errors import (
     InputError,
     InternalError,
@@ -290,10 +289,6 @@ def resume(
     stored = book.find(run)
     if COMPARISON in stored.spec:
         raise LedgerError(f"run {stored.run} is a comparison; repeat its `understudy compare` command to continue it")
-    if not stored.spec:
-        raise LedgerError(
-            f"run {stored.run} was imported from an earlier version without its answers and cannot be continued"
-        )
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
     spec = spec if data is None else replace(spec, data=data)
     target = spec.place.get("release") if output is None else output
@@ -317,7 +312,8 @@ class Run:
         self.public = public
         self.neighbours = _neighbours(self.schema)
         # with a plan, no further question can be asked about the result
-        self.plan, self.budget = (None, budget) if rating or spec.public_name else self._plan(budget)
+        fixed = {} if schema.open or rating or spec.public_name else mechanism.plan(schema.domain)
+        self.plan, self.budget = certify_plan(fixed, budget, self.neighbours)
         self.insecure = is_insecure()
         self.dataset = spec.dataset or dataset_name(spec.data)
 
@@ -357,13 +353,6 @@ class Run:
         return Receipt(
             self.budget, tuple(charges), self.neighbours, origins, noise, self.insecure, rehearsal, mechanism
         )
-
-    def _plan(self, budget: Budget) -> tuple[dict[Clique, float] | None, Budget]:
-        """Return the sigmas of measurements fixed in advance, and the budget that their exact curve certifies."""
-        if self.schema.open or not can_plan(budget, self.neighbours):
-            return None, budget
-        weights = self.mechanism.plan(self.schema.domain)
-        return certify_plan(weights, budget, self.neighbours) if weights else (None, budget)
 
 
 class LinkedRun:

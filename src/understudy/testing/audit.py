@@ -617,7 +617,7 @@ def _draw(audit: Audit, *, corner: bool = False) -> Any:
     title = f"Trade-off of {audit.setup.mechanism}" + (", few false positives" if corner else "")
     highest = max(0.02, ceiling.max(), y.max(), *(max(one.y, default=0.0) for one in bounds))
     top = min(1.0, float(np.ceil(25 * highest)) / 25) if corner else 1.0  # four lines at whole percentages
-    return svg.tradeoff(title, curves, most=(most, top))
+    return svg.draw_tradeoff(title, curves, most=(most, top))
 
 
 def _bounds(audit: Audit, most: float) -> list[svg.Curve]:

@@ -310,7 +310,7 @@ class TestPrediction:
         assert made.error_of_groups(500) == pytest.approx(1.96 * made.expected.group / 3, rel=0.3)
         assert made.error_of_groups(10**9) == math.inf
 
-    def test_touches_no_ledger_and_no_secure_randomness(self, book, monkeypatch):
+    def test_touches_no_ledger_and_no_secure_randomness(self, ledger_folder, monkeypatch):
         def refuse():
             raise AssertionError("a plan drew from the stream that protects people")
 
@@ -318,7 +318,7 @@ class TestPrediction:
         monkeypatch.setattr("understudy.gate.selection.stream", refuse)
         for mechanism in ("mst", "privsyn"):
             predict.__wrapped__(mechanism, planned(rows=900), Budget.of(epsilon=1.0, delta=1e-6))
-        assert list(book.iterdir()) == []
+        assert list(ledger_folder.iterdir()) == []
 
 
 class Stranger(Mechanism):
