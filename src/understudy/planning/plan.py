@@ -17,7 +17,7 @@ from understudy.errors import SettingError
 from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import UNSURE, Expected, PlannedTable, Prediction, check_pure, needs_public, predict
+from understudy.planning.predict import CLOSE, Expected, PlannedTable, Prediction, check_pure, needs_public, predict
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "adaptive", "privsyn")
@@ -362,7 +362,18 @@ def describe_error(typical: float | None, extremes: tuple[float, float] | None) 
     if typical is None or extremes is None:
         return "-"
     low, high = extremes
-    return f"{typical:.2g}" if high <= UNSURE * low else f"{low:.2g} to {high:.2g}"
+    if high <= CLOSE * typical:
+        return two_figures(typical)
+    return f"{two_figures(low)} to {two_figures(high)}"
+
+
+def two_figures(number: float) -> str:
+    """Write a number to two figures, without an exponent if it is below a million.
+
+    >>> two_figures(155.6), two_figures(0.0163)
+    ('160', '0.016')
+    """
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def describe_duration(seconds: float) -> str:
