@@ -103,6 +103,8 @@ def _plan_linked(
         table = [(*left, *right) for left, right in zip(shares, _table([line for _, line in found]), strict=True)]
         lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_align(table)]
     lines += ["", f"Errors are in {schema.root}: each has the same weight, however many rows it has.", *_NOTES]
+    if made.assumed:
+        lines.append(f"Assumed: {'; '.join(made.assumed)}.")
     print_result("\n".join(lines), made.to_dict(), as_json=as_json)
 
 
