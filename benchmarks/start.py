@@ -42,7 +42,7 @@ def command(arguments: list[str], place: Path) -> float:
     """Processor seconds of one command, whose new files are removed again."""
     before = os.times()
     environment = os.environ | {"UNDERSTUDY_LEDGER": str(place / "ledger.db")}
-    line = [sys.executable, "-m", "understudy.cli", *arguments]
+    line = [sys.executable, "-m", "understudy", *arguments]
     subprocess.run(line, cwd=place, env=environment, check=True, capture_output=True)
     after = os.times()
     for new in place.glob("new*"):

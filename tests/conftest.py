@@ -129,15 +129,13 @@ def shared_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("shared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNDERSTUDY_LEDGER", str(folder / "ledger.db"))
-        patch.setenv("UNDERSTUDY_BOOK", str(folder))
         yield
 
 
 @pytest.fixture(autouse=True)
-def book(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("book")
+def ledger_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("ledger")
     monkeypatch.setenv("UNDERSTUDY_LEDGER", str(folder / "ledger.db"))
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(folder))
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     return folder
@@ -221,3 +219,11 @@ def call(shell: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> Callab
 def width(monkeypatch: pytest.MonkeyPatch) -> None:
     """Help is laid out for 80 columns, however wide the terminal is."""
     monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training of paper mode is short: it asks the gate nothing, and takes most of the time."""
+    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 50)
+    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 2)
+    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)

@@ -73,9 +73,9 @@ class Quality:
         """Return plain data."""
         return asdict(self)
 
-    def to_dict_with_interval(self, confidence: float = 0.95) -> dict[str, Any]:
-        """Return plain data with the confidence interval, for scripts."""
-        return self.to_dict() | {"interval": list(self.interval(confidence)), "confidence": confidence}
+    def to_dict_with_interval(self) -> dict[str, Any]:
+        """Return plain data with the 95 % confidence interval, for scripts."""
+        return self.to_dict() | {"interval": list(self.interval(0.95)), "confidence": 0.95}
 
     def text(self, confidence: float = 0.95) -> str:
         """Describe the error in one line."""

@@ -68,7 +68,7 @@ class Bar:
     real: float | None = None
 
 
-def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Sequence[str] | None = None) -> Markup:
+def draw_distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Sequence[str] | None = None) -> Markup:
     """Return a column's distribution: bars with labels for a few values, a histogram for many ordered ones.
 
     Args:
@@ -305,7 +305,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
     return _svg(title, WIDTH, height, marks)
 
 
-def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
+def draw_heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
     """Return a triangle of associations between 0 and 1: the darker, the stronger."""
     cell = 30 if len(names) <= 12 else 22 if len(names) <= 18 else 17
     left, top = 118, 6
@@ -321,7 +321,7 @@ def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]])
             marks.append(
                 Markup(
                     '<rect class="cell" x="{}" y="{}" width="{}" height="{}" fill="{}"><title>{}</title></rect>'
-                ).format(x, y, cell - 1, cell - 1, shade(value), tip)
+                ).format(x, y, cell - 1, cell - 1, choose_shade(value), tip)
             )
             if cell >= 22 and value >= 0.095:
                 kind = "oncell dark" if value > 0.5 else "oncell"
@@ -346,14 +346,14 @@ def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]])
     for step in range(5):  # the upper right of the triangle is free
         marks.append(
             Markup('<rect class="cell" x="{}" y="{}" width="18" height="12" fill="{}"/>').format(
-                right + 18 * step, top, shade(step / 4)
+                right + 18 * step, top, choose_shade(step / 4)
             )
         )
     marks.append(_text(right + 94, top + 10, "1", "start"))
     return _svg(title, max(width, right + 110), height, marks)
 
 
-def shade(value: float) -> str:
+def choose_shade(value: float) -> str:
     """White to dark blue, evenly perceived; safe for all colour vision because only lightness carries the value."""
     stops = [(255, 255, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)]
     place = min(max(value, 0.0), 1.0) * (len(stops) - 1)
@@ -362,7 +362,7 @@ def shade(value: float) -> str:
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
+def draw_graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
     """Columns on a circle, joined where they were measured together; more than 30 lines as a table of dots.
 
     The table has only columns that were measured with another.
@@ -419,7 +419,7 @@ def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
     return _svg(title, left + size + 70, top + size + 76, marks)
 
 
-def scale(title: str, value: float, halves: float, independent: float, best: float) -> Markup:
+def draw_scale(title: str, value: float, halves: float, independent: float, best: float) -> Markup:
     """One score between the references: the best value at the left end of the line."""
     span = max(abs(x - best) for x in (value, halves, independent)) or 1.0
     left, right, y = 10.0, 290.0, 18.0
@@ -453,7 +453,7 @@ class Curve:
     y: Sequence[float]
 
 
-def tradeoff(title: str, curves: Sequence[Curve], *, most: tuple[float, float] = (1.0, 1.0)) -> Markup:
+def draw_tradeoff(title: str, curves: Sequence[Curve], *, most: tuple[float, float] = (1.0, 1.0)) -> Markup:
     """True positives by false positives; `most` is where the axes end."""
     left, top, size = 46.0, 8.0, 250.0
     marks = []
@@ -490,19 +490,19 @@ _COLOURS = ("#0072b2", "#b34700", "#007a5a", "#8e4585", "#59636e", "#9a7d00", "#
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
-def series_colour(place: int) -> str:
+def choose_colour(place: int) -> str:
     """Return the colour of the series at this place; after eight they repeat, with other dashes and marks."""
     return _COLOURS[place % len(_COLOURS)]
 
 
-def series_key(place: int) -> Markup:
+def draw_key(place: int) -> Markup:
     """Return a piece of the line of the series at this place, for a key beside a chart."""
     return Markup('<svg width="30" height="12" aria-hidden="true">{}{}</svg>').format(
         _stroke([(0, 6), (30, 6)], place), _mark(15, 6, place, "")
     )
 
 
-def curves(title: str, series: Sequence[Series], *, x_words: str, y_words: str, keyed: bool = False) -> Markup:
+def draw_lines(title: str, series: Sequence[Series], *, x_words: str, y_words: str, keyed: bool = False) -> Markup:
     """Lines of several series with bars from the least to the largest; axes are logarithmic where values span them.
 
     Args:
@@ -515,9 +515,45 @@ def curves(title: str, series: Sequence[Series], *, x_words: str, y_words: str, 
     return _plane(title, series, x_words, y_words, joined=True, keyed=keyed)
 
 
-def points(title: str, series: Sequence[Series], front: Sequence[int], *, x_words: str, y_words: str) -> Markup:
+def draw_points(title: str, series: Sequence[Series], front: Sequence[int], *, x_words: str, y_words: str) -> Markup:
     """Return a point for each series; those of the front, which no other beats in both, are joined."""
     return _plane(title, series, x_words, y_words, joined=False, front=front)
+
+
+def boxes(title: str, groups: Sequence[tuple[str, Sequence[float]]], *, x_words: str, at: float) -> Markup:
+    """A box for each group of positive values: its quartiles, its median, and a line from the least to the largest.
+
+    Args:
+        title: for readers who cannot see it.
+        groups: a label and its values.
+        x_words: what the axis shows.
+        at: a value that is marked by a line across all boxes.
+    """
+    width, left, right, row, top = 460.0, _LABEL_ROOM + 12, 16.0, 26.0, 10.0
+    below = top + row * len(groups)
+    across = _Axis.over([at, *(value for _, values in groups for value in values)], left, width - right)
+    marks = []
+    for value, words in across.ticks():
+        x = across.place(value)
+        marks += [_line(x, top, x, below, "rule"), _text(x, below + 16, words, "middle", "value")]
+    marks.append(_line(across.place(at), top, across.place(at), below, "axis"))
+    for place, (label, values) in enumerate(groups):
+        y, ordered = top + row * (place + 0.5), sorted(values)
+        low, first, middle, third, high = (across.place(_quantile(ordered, part / 4)) for part in range(5))
+        words = f"{label}: {ordered[0]:.3g} to {ordered[-1]:.3g}, median {_quantile(ordered, 0.5):.3g}"
+        box = Markup('<rect class="standin" x="{}" y="{}" width="{}" height="12"><title>{}</title></rect>')
+        marks += [_text(left - 8, y + 4, _shorten_label(label), "end"), _line(low, y, high, y, "noise")]
+        marks.append(box.format(_n(first), _n(y - 6), _n(max(third - first, 1.0)), words))
+        marks.append(_line(middle, y - 6, middle, y + 6, "noise"))
+    marks.append(_text(width / 2, below + 34, x_words, "middle"))
+    return _svg(title, width, below + 42, marks)
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float:
+    """The value below which this part of ordered values lies, between neighbours in proportion."""
+    place = part * (len(ordered) - 1)
+    low = math.floor(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
 
 
 def _plane(
@@ -558,7 +594,7 @@ def _plane(
             marks.append(_stroke(spots, place))
         for (x, y), (_, value, low, high) in zip(spots, one.points, strict=True):
             bar = Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="{}" stroke-width="1.2"/>')
-            marks.append(bar.format(_n(x), _n(up.place(low)), _n(x), _n(up.place(high)), series_colour(place)))
+            marks.append(bar.format(_n(x), _n(up.place(low)), _n(x), _n(up.place(high)), choose_colour(place)))
             marks.append(_mark(x, y, place, f"{one.label}: {value:.4g} ({low:.4g} to {high:.4g})"))
     along, down = left, height + 10
     for place, one in enumerate(series if keyed else ()):
@@ -614,7 +650,7 @@ def _stroke(spots: Sequence[tuple[float, float]], place: int) -> Markup:
     dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
     drawn = " ".join(f"{_n(x)},{_n(y)}" for x, y in spots)
     return Markup('<polyline points="{}" fill="none" stroke="{}" stroke-width="1.6" stroke-dasharray="{}"/>').format(
-        drawn, series_colour(place), dash
+        drawn, choose_colour(place), dash
     )
 
 
@@ -624,9 +660,9 @@ def _mark(x: float, y: float, place: int, words: str) -> Markup:
               "M{0} {1}m0 -4.2l4 7.2h-8z", "M{0} {1}m0 -4.4l4.4 4.4l-4.4 4.4l-4.4 -4.4z")  # fmt: skip
     path = shapes[place % len(shapes)].format(_n(x), _n(y))
     tip = Markup("<title>{}</title>").format(words) if words else ""
-    fill = "#fff" if place // len(_COLOURS) % 2 else series_colour(place)
+    fill = "#fff" if place // len(_COLOURS) % 2 else choose_colour(place)
     return Markup('<path d="{}" fill="{}" stroke="{}" stroke-width="1.2">{}</path>').format(
-        path, fill, series_colour(place), tip
+        path, fill, choose_colour(place), tip
     )
 
 

@@ -58,6 +58,11 @@ Counts: TypeAlias = NDArray[np.int64] | SparseCounts
 """A marginal: dense and flat in C order of the clique as requested, or sparse."""
 
 
+def to_dense(counts: Counts) -> NDArray[np.int64]:
+    """Return the whole table, flat; the caller has checked that it fits in memory."""
+    return counts.dense() if isinstance(counts, SparseCounts) else counts
+
+
 def marginals(
     codes: Mapping[str, NDArray[Any]],
     domain: Domain,

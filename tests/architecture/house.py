@@ -72,7 +72,7 @@ def read_module(name: str, path: Path, known: set[str]) -> Module:
     """Parse one file."""
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    unseen = [child for node in ast.walk(tree) if is_type_checking(node) for child in ast.walk(node)]
+    unseen = {child for node in ast.walk(tree) if is_type_checking(node) for child in ast.walk(node)}
     imports: set[str] = set()
     for node in ast.walk(tree):
         if node in unseen:

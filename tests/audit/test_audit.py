@@ -13,7 +13,8 @@ import pytest
 from scipy.stats import binom, multinomial
 
 from understudy.testing.audit import check_claim, epsilon_at_least, p_value_bound
-from understudy.testing.trials import (
+
+from .trials import (
     cells_trial,
     dependence_trial,
     dependent_selection_trial,

@@ -26,8 +26,9 @@ from understudy.source import MemorySource, memory
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, WordSource
-from understudy.testing.trials import own_value_trial, shared_value_trial
 from understudy.testing.twin import check_twins
+
+from .trials import own_value_trial, shared_value_trial
 
 BUDGET = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
@@ -37,7 +38,7 @@ VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
 
 
 def threshold_without_delta(patch):
-    patch.setattr(threshold, "threshold_for", lambda sigma, max_rows, delta: (max_rows, delta))
+    patch.setattr(threshold, "find_threshold", lambda sigma, max_rows, delta: (max_rows, delta))
 
 
 def delta_not_charged(patch):
@@ -55,8 +56,8 @@ def one_row_per_unit_assumed(patch):
 
 
 def rows_of_a_unit_forgotten_in_the_threshold(patch):
-    original = threshold.threshold_for
-    patch.setattr(threshold, "threshold_for", lambda sigma, max_rows, delta: original(sigma, 1, delta))
+    original = threshold.find_threshold
+    patch.setattr(threshold, "find_threshold", lambda sigma, max_rows, delta: original(sigma, 1, delta))
 
 
 def replacing_charged_as_adding(patch):

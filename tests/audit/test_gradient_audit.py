@@ -13,7 +13,7 @@ SHORT = {"rounds": 1, "critic_steps": 2, "first": 0.0, "hidden": 4}
 
 
 @pytest.fixture(autouse=True)
-def short_training(monkeypatch):
+def unfitted_generator(monkeypatch):
     """The generator is post-processing: it need not be fitted to the columns."""
     monkeypatch.setattr(network, "_STEPS", 1)
 

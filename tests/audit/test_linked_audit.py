@@ -19,8 +19,9 @@ from understudy.testing.audit import Trial, check_claim
 from understudy.testing.canary import Canary
 from understudy.testing.linked import clinic_rows, clinic_schema
 from understudy.testing.spy import Spy, check_spent
-from understudy.testing.trials import DELTA, RUNS
 from understudy.testing.twin import check_twins, collect_outcome
+
+from .trials import DELTA, RUNS
 
 
 def synthesize(tables: Any, folder: Path) -> None:
@@ -114,11 +115,11 @@ def test_a_number_of_children_that_leaves_without_a_charge_is_found(
 
     fit = pipeline.fit_linked
 
-    def leak(open_tables: Any, *given: Any, **options: Any) -> Any:
-        fits, charges = fit(open_tables, *given, **options)
-        _, parents, _ = open_tables().coded()["visits"]
+    def leak(base: Any, tables: Any, schema: Any, *given: Any, **options: Any) -> Any:
+        fits = fit(base, tables, schema, *given, **options)
+        _, parents, _ = tables.rows(schema).coded()["visits"]
         next(iter(fits.values())).model.total = float(len(parents))
-        return fits, charges
+        return fits
 
     monkeypatch.setattr(pipeline, "fit_linked", leak)
     with pytest.raises(AssertionError, match="without a charge"):

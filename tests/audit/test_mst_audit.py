@@ -104,12 +104,12 @@ def compressed_by_true_counts(patch):
 
 def true_total(patch):
     seen = spied_source(patch)
-    original = generate.tree_fit
+    original = generate.fit_tree
 
-    def tree_fit(domain, measured, *, total=None, **rest):
+    def fit_tree(domain, measured, *, total=None, **rest):
         return original(domain, measured, total=max(1, int(dict(seen["source"].counts([()]))[()].sum())), **rest)
 
-    patch.setattr(generate, "tree_fit", tree_fit)
+    patch.setattr(generate, "fit_tree", fit_tree)
 
 
 def tree_by_true_counts(patch):

@@ -25,7 +25,9 @@ from understudy.run.record import CannotContinue, Recorder
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
-from understudy.testing.trials import (
+from understudy.testing.twin import check_twins
+
+from .trials import (
     cells_trial,
     dependence_trial,
     distances_trial,
@@ -34,7 +36,6 @@ from understudy.testing.trials import (
     laplace_trial,
     selection_trial,
 )
-from understudy.testing.twin import check_twins
 
 SIZES = {"a": 3, "b": 2, "c": 2}
 ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1], [0, 1, 1]]
@@ -172,20 +173,20 @@ def replacing_charged_as_adding(patch):
 
 
 def replacing_planned_as_adding(patch):
-    original = plans.planned_sigma
-    patch.setattr(plans, "planned_sigma", lambda *given, replace_one: original(*given, replace_one=False))
+    original = plans.calibrate_sigma
+    patch.setattr(plans, "calibrate_sigma", lambda *given, replace_one: original(*given, replace_one=False))
 
 
 def spread_forgotten(patch):
     """The sigmas are calibrated for their weights, and then all get the common one."""
-    divide, calibrate = plans.divide_sigma, plans.planned_sigma
+    divide, calibrate = plans.divide_sigma, plans.calibrate_sigma
 
     def calibrated(*args, **kwargs):
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(plans, "divide_sigma", divide)
             return calibrate(*args, **kwargs)
 
-    patch.setattr(plans, "planned_sigma", calibrated)
+    patch.setattr(plans, "calibrate_sigma", calibrated)
     patch.setattr(plans, "divide_sigma", lambda sigma, weights: [sigma] * len(weights))
 
 
@@ -279,14 +280,14 @@ def true_total_in_the_model(patch):
     from understudy.model import generate
 
     truth = {}
-    original, init = generate.product_of, PrivateTable.__init__
+    original, init = generate.fit_product, PrivateTable.__init__
 
     def watched(table, source, *args, **rest):
         truth["n"] = int(dict(source.counts([()]))[()].sum())
         init(table, source, *args, **rest)
 
     patch.setattr(PrivateTable, "__init__", watched)
-    patch.setattr(generate, "product_of", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
+    patch.setattr(generate, "fit_product", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
 
 
 def true_number_of_rows_as_default(patch):

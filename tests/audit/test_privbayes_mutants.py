@@ -14,9 +14,9 @@ from understudy.mechanism import privbayes
 from understudy.mechanism.privbayes import PrivBayes
 from understudy.testing.audit import check_claim
 from understudy.testing.tables import CodedSource
-from understudy.testing.trials import dependent_selection_trial
 
 from .conftest import SIZES, check_answers_decide, check_receipt, exact_counts, rows
+from .trials import dependent_selection_trial
 
 # -- the mistakes ------------------------------------------------------------------------------------------------------
 

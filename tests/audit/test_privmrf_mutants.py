@@ -65,9 +65,9 @@ def distances_of_the_sensitivity_of_one(patch):
 
 def only_answers_tell_the_tables_apart(mechanism):
     rng = np.random.default_rng(0)
-    many, few = (rng.integers(2, size=(count, 4)) for count in (800, 5))
+    many, few = (rng.integers(2, size=(count, 6)) for count in (800, 5))
     many[:, 1] = many[:, 0]
-    sizes = {"a": 2, "b": 3, "c": 2, "d": 4}
+    sizes = {"a": 2, "b": 3, "c": 2, "d": 4, "e": 3, "f": 2}
     check_answers_decide(mechanism, CodedSource(sizes, many.tolist()), CodedSource(sizes, few.tolist()))
 
 

@@ -47,10 +47,10 @@ def scores_normalised_by_the_exact_number_of_rows(patch):
 
 
 def exact_number_of_rows_in_the_model(patch):
-    count, original = exact_counts(patch), generate.gum_of
+    count, original = exact_counts(patch), generate.fit_gum
     patch.setattr(
         generate,
-        "gum_of",
+        "fit_gum",
         lambda domain, measured, **rest: original(domain, measured, **rest | {"total": count(()).sum()}),
     )
 

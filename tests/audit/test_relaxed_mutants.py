@@ -28,14 +28,14 @@ QUICK = {"rounds": 2, "batch": 2}
 
 
 def rows_fitted_to_exact_counts(patch):
-    count, originals = exact_counts(patch), (rap.relaxed_of, gem.network_of)
+    count, originals = exact_counts(patch), (rap.fit_relaxed, gem.fit_network)
 
     def fitted(original, domain, measurements, **given):
         exact = [replace(one, values=count(one.clique)) for one in measurements if one.query is None]
         return original(domain, exact, **given)
 
-    patch.setattr(rap, "relaxed_of", partial(fitted, originals[0]))
-    patch.setattr(gem, "network_of", partial(fitted, originals[1]))
+    patch.setattr(rap, "fit_relaxed", partial(fitted, originals[0]))
+    patch.setattr(gem, "fit_network", partial(fitted, originals[1]))
 
 
 def every_choice_with_the_budget_of_a_round(patch):
@@ -81,14 +81,6 @@ def test_the_spy_agrees_with_the_receipt():
 # -- single cells, as published --
 
 PUBLISHED = [RAP.as_published(rounds=2, batch=2), GEM.as_published(rounds=2)]
-
-
-@pytest.fixture
-def short_training(monkeypatch):
-    """Training asks the gate nothing, and takes most of the time."""
-    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 50)
-    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 2)
-    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
 
 
 def exact_cells_learned(patch):

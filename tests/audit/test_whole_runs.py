@@ -112,14 +112,6 @@ PUBLISHED = {"gem": {"rounds": 1}, "privmrf": {}, "rap": {"rounds": 1, "batch": 
 """Paper modes that ask other questions than the defaults, with settings that make their runs short."""
 
 
-@pytest.fixture
-def short_training(monkeypatch):
-    """Training asks the gate nothing, and takes most of the time."""
-    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 50)
-    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 2)
-    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
-
-
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_paper_mode_is_consistent_with_its_claim(name):

@@ -6,6 +6,7 @@ import sys
 import types
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from importlib import metadata
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from understudy.mechanism import Fit, Footprint
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.registry import MECHANISMS, make_mechanism, mechanism_classes
-from understudy.model.product import ProductModel, product_of
+from understudy.model.product import ProductModel, fit_product
 from understudy.schema import Recoding
 from understudy.testing import contract
 from understudy.testing.contract import CHECKS, check_mechanism
@@ -67,6 +68,16 @@ def test_paper_modes_that_ask_other_questions_pass_the_contract(name, check, mon
     BY_NAME[check](MECHANISMS[name].as_published(**short))
 
 
+PUBLISHED = sorted(name for name, kind in MECHANISMS.items() if kind.paper_settings() and name not in ("gem", "rap"))
+
+
+@pytest.mark.parametrize("check", ["check_share", "check_extremes", "check_rules"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_paper_modes_keep_to_their_share_take_small_tables_and_obey_rules(name, check):
+    given = {"cliques": instance(name, check).cliques} if name == "nist-mst" else {}
+    BY_NAME[check](MECHANISMS[name].as_published(**given | ({"rounds": 1} if name == "dp-wgan" else {})))
+
+
 @pytest.mark.parametrize("check", BY_NAME)
 def test_relaxed_projection_passes_the_contract_as_the_generator_of_another_mechanism(check):
     BY_NAME[check](MECHANISMS["mst"](generator="rap"))
@@ -98,7 +109,7 @@ class Guest(us.Mechanism):
         return self.finish(table.domain, measured, recoding=Recoding.identity(), total=table.rows_public)
 
     def finish(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
-        return Fit(product_of(recoding.recode(domain), measurements, total=total), measurements, recoding)
+        return Fit(fit_product(recoding.recode(domain), measurements, total=total), measurements, recoding)
 
     def footprint(self, domain):
         return Footprint(memory_bytes=1000, disk_bytes=1000)
@@ -177,7 +188,7 @@ def _greedy(self, table, *, rho, progress=lambda step: None):
 def _peeking(self, table, *, rho, progress=lambda step: None):
     fit = Guest.fit(self, table, rho=rho, progress=progress)
     true = dict(table._counts([()]))[()].sum()
-    return replace(fit, model=product_of(table.domain, fit.measurements, total=float(true + 1)))
+    return replace(fit, model=fit_product(table.domain, fit.measurements, total=float(true + 1)))
 
 
 def _telling(self, table, *, rho, progress=lambda step: None):
@@ -196,12 +207,12 @@ def _global_state(self, table, *, rho, progress=lambda step: None):
 
 
 def _ignoring_total(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
-    return Fit(product_of(domain, measurements), measurements)
+    return Fit(fit_product(domain, measurements), measurements)
 
 
 def _needing_all(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
     by_column = {m.clique[0]: m for m in measurements}
-    return Fit(product_of(domain, [by_column[c] for c in domain], total=total), measurements)
+    return Fit(fit_product(domain, [by_column[c] for c in domain], total=total), measurements)
 
 
 class Unlisted(ProductModel):
@@ -209,12 +220,12 @@ class Unlisted(ProductModel):
 
 
 def _unlisted(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
-    model = product_of(domain, measurements, total=total)
+    model = fit_product(domain, measurements, total=total)
     return Fit(Unlisted(domain, model.total, model._shares), measurements)
 
 
 def _forgetting_rules(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
-    return Fit(product_of(Domain(dict(domain)), measurements, total=total), measurements)
+    return Fit(fit_product(Domain(dict(domain)), measurements, total=total), measurements)
 
 
 BROKEN = {
@@ -241,6 +252,22 @@ def test_the_contract_refuses_a_mechanism_that(case, offered):
     offered(guest=kind)
     with pytest.raises((AssertionError, KeyError)):
         BY_NAME[check](kind())
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda table: table.account.budget.pure, lambda table: table.neighbours, attrgetter("account")],
+    ids=["account", "neighbours", "attrgetter"],
+)
+def test_the_contract_refuses_a_mechanism_that_works_out_sensitivities_itself(read, offered):
+    def fit(self, table, *, rho, progress=lambda step: None):
+        read(table)
+        return Guest.fit(self, table, rho=rho, progress=progress)
+
+    kind = broken(fit=fit)
+    offered(guest=kind)
+    with pytest.raises(AssertionError, match=r"read `table\.(account|neighbours)`: ask the gate"):
+        BY_NAME["check_twin"](kind())
 
 
 def test_settings_cannot_be_changed_and_are_given_by_name():

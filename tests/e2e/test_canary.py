@@ -304,7 +304,7 @@ def test_a_real_process_shows_no_value_either(tmp_path):
     (tmp_path / "s.yaml").write_text(SCHEMA)
     arguments = ["synthesize", str(_cut(as_parquet(tmp_path), 0.9)), "-s", str(tmp_path / "s.yaml")]
     done = subprocess.run(
-        [sys.executable, "-m", "understudy.cli", *arguments, "--rho", "1", "-o", str(tmp_path / "r")],
+        [sys.executable, "-m", "understudy", *arguments, "--rho", "1", "-o", str(tmp_path / "r")],
         capture_output=True,
         check=False,
     )

@@ -44,31 +44,14 @@ FIRST = HEADER + "".join(f"p{i},{'fm'[i % 2]},{30 + i % 20},{i}.5,19{50 + i % 40
 WILD = HEADER + "x,zebra,1e308,inf,9999-99-99,\n,,,,,\ny,?,-5,nan,0001-01-01,word\n" * 40 + "z,a,b,c,d,e\n" * 3
 
 
-def whole_road(shell, text, folder: Path, *options):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.tempdir", str(folder))
-        table, schema, release = folder / "t.csv", folder / "s.yaml", folder / "t.release"
-        table.write_text(text)
-        schema.write_text(SCHEMA)
-        try:
-            for arguments in (
-                ("synthesize", table, "-s", schema, "-o", release, "--discovery-share", "0.5", *options),
-                ("inspect", release),
-                ("sample", release, "--seed", 3, "-n", 20, "-o", folder / "rows.csv"),
-                ("ledger", "show", "t"),
-            ):
-                print("exit", shell(*arguments))
-        finally:
-            table.unlink()
-
-
 @pytest.mark.parametrize("second", [WILD, HEADER], ids=["wild", "empty"])
 @pytest.mark.parametrize(
     "options", [("--epsilon", "20", "--delta", "1e-3"), ("--rho", "9", "--delta", "1e-3", "--json")]
 )
-def test_two_tables_are_distinguished_by_paid_answers_alone(tmp_path, shell, options, second):
+def test_two_tables_are_distinguished_by_paid_answers_alone(tmp_path, run_commands, options, second):
+    given = ("--discovery-share", "0.5", "-m", "independent", *options)
     left = check_twins(
-        lambda text, folder: whole_road(shell, text, folder, "-m", "independent", *options),
+        lambda text, folder: run_commands(text, SCHEMA, folder, *given),
         FIRST,
         second,
         tmp_path / "twin",
@@ -92,10 +75,11 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("stage", FAILURES)
-def test_failing_discovery_distinguishes_two_tables_by_paid_answers_alone(tmp_path, shell, monkeypatch, stage):
+def test_failing_discovery_distinguishes_two_tables_by_paid_answers_alone(tmp_path, run_commands, monkeypatch, stage):
     monkeypatch.setattr(*FAILURES[stage], boom)
+    given = ("--discovery-share", "0.5", "--epsilon", "20", "--delta", "1e-3")
     left = check_twins(
-        lambda text, folder: whole_road(shell, text, folder, "--epsilon", "20", "--delta", "1e-3"),
+        lambda text, folder: run_commands(text, SCHEMA, folder, *given),
         FIRST,
         WILD,
         tmp_path / "t",

@@ -116,7 +116,7 @@ def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, m
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(generate, "tree_fit", broken)
+        patch.setattr(generate, "fit_tree", broken)
         assert made("-m", "nist-mst", "--public", folder / "public.csv") == 7
     (folder / "public.csv").unlink()
     assert shell("resume", only_run(), "-q") == 0
@@ -152,7 +152,7 @@ def test_an_interrupted_run_is_finished_by_the_generator_it_was_started_with(fol
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(generate, "gum_of", broken)
+        patch.setattr(generate, "fit_gum", broken)
         assert made("-m", "aim", "--workload", "all-2way", "--generator", "gum") == 7
     assert shell("resume", only_run(), "-q") == 0
     assert us.Release.load(folder / "r.release").model.kind == "gum"

@@ -161,7 +161,7 @@ def test_what_cannot_be_written_is_reported(folder, command):
     assert release.default_rows >= 1
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "understudy.cli", command[0], str(folder / "r.release"), *command[1:]],
+            [sys.executable, "-m", "understudy", command[0], str(folder / "r.release"), *command[1:]],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -174,14 +174,14 @@ def test_what_cannot_be_written_is_reported(folder, command):
 
 def test_a_command_without_a_standard_output_works(folder):
     us.synthesize(str(folder / "t.csv"), SCHEMA, rho=1.0, mechanism="independent", output=folder / "r.release")
-    inspect = f"{sys.executable} -m understudy.cli inspect {folder / 'r.release'} >&-"
+    inspect = f"{sys.executable} -m understudy inspect {folder / 'r.release'} >&-"
     done = subprocess.run(inspect, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_reader_that_stops_early_is_not_an_error(folder):
     us.synthesize(str(folder / "t.csv"), SCHEMA, rho=1.0, mechanism="independent", output=folder / "r.release")
-    sample = f"{sys.executable} -m understudy.cli sample {folder / 'r.release'} -n 200000 --seed 1"
+    sample = f"{sys.executable} -m understudy sample {folder / 'r.release'} -n 200000 --seed 1"
     done = subprocess.run(f"{sample} | head -2", shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert done.stdout.splitlines()[0] == '"a","b","c"'
     assert [line for line in done.stderr.splitlines() if not line.startswith("note: ")] == []

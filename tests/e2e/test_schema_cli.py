@@ -164,7 +164,7 @@ def test_an_empty_answer_does_not_say_who_is_protected(unsaid):
 
 
 def test_questions_leave_the_standard_output_to_the_answer(unsaid):
-    command = [sys.executable, "-m", "understudy.cli", "schema", "review", unsaid, "--json"]
+    command = [sys.executable, "-m", "understudy", "schema", "review", unsaid, "--json"]
     done = subprocess.run(command, input="nobody\nrow\nx\na\na\n", capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"schema": str(unsaid), "drafts": []}
     assert done.stderr.count("Error: ") == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -29,35 +28,18 @@ SECOND = "sex,age,income\n" + "x,-5,nan\n,,\nzebra,1e9,inf\n" * 40 + "m,not a nu
 EMPTY = "sex,age,income\n"
 
 
-def whole_road(shell, text, folder: Path, *options):
-    """Synthesize, inspect, sample and look into the ledger; the table itself is removed before outputs are compared."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.tempdir", str(folder))
-        table, schema, release = folder / "t.csv", folder / "s.yaml", folder / "t.release"
-        table.write_text(text)
-        schema.write_text(SCHEMA)
-        try:
-            for arguments in (
-                ("synthesize", table, "-s", schema, "-o", release, *options),
-                ("inspect", release),
-                ("inspect", release, "--json"),
-                ("sample", release, "--seed", 3, "-o", folder / "rows.csv"),
-                ("sample", release, "--seed", 3, "-n", 9, "-o", folder / "rows.parquet"),
-                ("ledger", "show", "t"),
-            ):
-                print("exit", shell(*arguments))
-        finally:
-            table.unlink()
-
-
 @pytest.mark.parametrize("second", [SECOND, EMPTY], ids=["wild", "empty"])
 @pytest.mark.parametrize(
     "options",
     [("--epsilon", "1", "--delta", "1e-6"), ("--epsilon", "1", "--delta", "0", "--json"), ("--rho", "0.1", "--quiet")],
     ids=["certified", "pure", "rho"],
 )
-def test_the_command_line_distinguishes_two_tables_by_paid_answers_alone(tmp_path, shell, options, second):
-    left = check_twins(lambda text, folder: whole_road(shell, text, folder, *options), FIRST, second, tmp_path / "twin")
+def test_the_command_line_distinguishes_two_tables_by_paid_answers_alone(tmp_path, run_commands, options, second):
+    def run(text, folder):
+        more = ("inspect", "--json"), ("sample", "--seed", 3, "-n", 9, "-o", folder / "rows.parquet")
+        run_commands(text, SCHEMA, folder, *options, more=more)
+
+    left = check_twins(run, FIRST, second, tmp_path / "twin")
     assert {"t.release", "rows.csv", "rows.parquet", "ledger.db"} <= set(left)
     assert left["stdout"].count(b"exit 0") == 6
 

@@ -11,7 +11,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
 from understudy.model.consistency import norm_sub, shared_sets
 from understudy.model.generate import re_express_all
-from understudy.model.gum import gum_of
+from understudy.model.gum import fit_gum
 
 CLIQUES = [clique for size in (1, 2, 3) for clique in combinations("abcd", size)]
 
@@ -37,7 +37,7 @@ def measured(draw: st.DrawFn) -> tuple[Domain, list[Measurement], int]:
 @given(measured())
 def test_any_measurements_become_a_model_that_answers_and_samples(given_: tuple) -> None:
     domain, measurements, seed = given_
-    model = gum_of(domain, measurements)
+    model = fit_gum(domain, measurements)
     assert model.total >= 1 - 1e-9
     for table in model.tables.values():
         assert table.min() >= 0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.accounting.calibrate import divide_sigma, planned_epsilon, planned_sigma
+from understudy.accounting.calibrate import calibrate_epsilon, calibrate_sigma, divide_sigma
 from understudy.accounting.convert import delta_of, epsilon_of, rho_of
 from understudy.accounting.exact import exp_neg
 from understudy.gate.noise import discrete_gaussian, discrete_laplace
@@ -77,7 +77,7 @@ def test_random_compositions_are_never_below_the_truth(sigmas: list[float], delt
     ]
     truth = reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
     rho = sum(1 / (2 * Fraction(sigma) ** 2) for sigma in sigmas)
-    by_loss, by_zcdp = planned_epsilon(sigmas, delta), epsilon_of(rho, delta)
+    by_loss, by_zcdp = calibrate_epsilon(sigmas, delta), epsilon_of(rho, delta)
     assert truth * (1 - 1e-6) <= by_loss <= by_zcdp
     accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     for sigma in sigmas:
@@ -88,8 +88,8 @@ def test_random_compositions_are_never_below_the_truth(sigmas: list[float], delt
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.2, 5), min_size=1, max_size=4), st.floats(0.2, 10), st.sampled_from([1e-5, 1e-12]))
 def test_planned_sigma_keeps_its_claim(weights: list[float], epsilon: float, delta: float) -> None:
-    sigma = planned_sigma(weights, epsilon, delta)
-    assert planned_epsilon(divide_sigma(sigma, weights), delta) <= epsilon * (1 + 2e-6)
+    sigma = calibrate_sigma(weights, epsilon, delta)
+    assert calibrate_epsilon(divide_sigma(sigma, weights), delta) <= epsilon * (1 + 2e-6)
     assert sigma <= math.sqrt(1 / (2 * rho_of(epsilon, delta))) * (1 + 1e-12)
 
 

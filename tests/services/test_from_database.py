@@ -54,7 +54,7 @@ def table(postgres: Any) -> str:
 
 def command(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "UNDERSTUDY_LEDGER": str(cwd / "ledger.db"), "TMPDIR": str(cwd), **env}
-    line = [sys.executable, "-m", "understudy.cli", *arguments]
+    line = [sys.executable, "-m", "understudy", *arguments]
     return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -72,8 +72,8 @@ def schemas() -> dict[str, LinkedSchema]:
 
 def counts_of(tables: Any, schema: LinkedSchema) -> dict[Any, Any]:
     found = {}
-    with open_tables(find_tables(tables, schema), schema, key=KEY) as make:
-        rows = make()
+    with open_tables(find_tables(tables, schema), schema, key=KEY) as opened:
+        rows = opened.rows(schema)
         for name, virtual in schema.virtual_tables.items():
             columns = list(virtual.schema.domain)
             cliques = [(), *itertools.combinations(columns, 1), *itertools.combinations(columns, 2), tuple(columns[:4])]

@@ -27,7 +27,7 @@ from understudy.studio.jobs import Job, read_job
 
 from .conftest import Browser, accept_now, choose_budget, draft_now, make_studio, release_now, wait_for, write_people
 
-# -- the road from a table to a release --
+# -- from a table to a release --
 
 
 @pytest.mark.slow
@@ -433,7 +433,7 @@ def test_a_full_disk(custodian, studio, people, monkeypatch):
     assert list(studio.projects.folder.iterdir()) == []
 
 
-def test_a_ledger_that_is_locked(custodian, studio, people, book, monkeypatch):
+def test_a_ledger_that_is_locked(custodian, studio, people, ledger_folder, monkeypatch):
     monkeypatch.setattr("understudy.ledger.database._WAIT_SECONDS", 0.1)
     Ledger().add_dataset("people")
     connection = sqlite3.connect(os.environ["UNDERSTUDY_LEDGER"], isolation_level=None)
@@ -576,7 +576,7 @@ def test_beyond_this_machine_tokens_and_a_name_are_demanded(call):
 
 @pytest.mark.parametrize("platform", ["win32", "darwin", "linux"])
 def test_an_icon_that_starts_the_studio(platform, tmp_path, monkeypatch, call):
-    from understudy.studio import shortcut
+    from understudy.cli import studio as shortcut
 
     path, text, words = shortcut.make_shortcut(platform, "/opt/my apps/bin/python")
     assert path.name.lower().replace(" ", "-").startswith("understudy-studio.")
@@ -599,7 +599,7 @@ def test_an_icon_that_starts_the_studio(platform, tmp_path, monkeypatch, call):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="runs the line of a desktop entry")
 def test_the_icon_of_linux_runs_this_python():
-    from understudy.studio.shortcut import make_shortcut
+    from understudy.cli.studio import make_shortcut
 
     _, text, _ = make_shortcut("linux", sys.executable)
     line = next(line for line in text.splitlines() if line.startswith("Exec="))
@@ -617,9 +617,9 @@ def test_the_footer_says_what_is_true(custodian, tmp_path):
 
 
 def test_the_hosts_that_are_the_studios_own():
-    from understudy.studio.server import own_hosts
+    from understudy.studio.server import list_hosts
 
-    local = own_hosts("127.0.0.1", 8080, [], local=True)
+    local = list_hosts("127.0.0.1", 8080, [], local=True)
     assert local == {"localhost:8080", "127.0.0.1:8080", "[::1]:8080"}
-    assert own_hosts("0.0.0.0", 8443, ["Studio.example.org"], local=False) == {"studio.example.org"}  # noqa: S104
-    assert own_hosts("10.0.0.5", 8443, [], local=False) == {"10.0.0.5:8443"}
+    assert list_hosts("0.0.0.0", 8443, ["Studio.example.org"], local=False) == {"studio.example.org"}  # noqa: S104
+    assert list_hosts("10.0.0.5", 8443, [], local=False) == {"10.0.0.5:8443"}

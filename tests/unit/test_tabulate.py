@@ -34,7 +34,7 @@ def brute(codes: dict[str, np.ndarray], domain: Domain, clique: tuple[str, ...])
 
 
 @pytest.fixture(params=["plain", "compiled"])
-def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of counting dense tables."""
     monkeypatch.setattr(tabulate, "_worth_compiling", lambda work: request.param == "compiled")
     return request.param
@@ -43,7 +43,7 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 DOMAIN = Domain({"a": 3, "b": 2, "c": 300, "d": 5, "e": 1, "f": 70_000})
 
 
-def test_every_clique_of_up_to_four_columns_in_any_order(road: str) -> None:
+def test_every_clique_of_up_to_four_columns_in_any_order(way: str) -> None:
     domain = DOMAIN.project("abcde")
     codes = coded(domain, 200)
     cliques = [clique[::-1] if len(clique) % 2 else clique for k in range(5) for clique in combinations(domain, k)]
@@ -56,7 +56,7 @@ def test_every_clique_of_up_to_four_columns_in_any_order(road: str) -> None:
         np.testing.assert_array_equal(counts, brute(codes, domain, clique))
 
 
-def test_a_large_column_and_twenty_columns(road: str) -> None:
+def test_a_large_column_and_twenty_columns(way: str) -> None:
     domain = Domain({f"x{j}": 2 for j in range(20)} | {"f": 70_000})
     codes = coded(domain, 50)
     wide = tuple(f"x{j}" for j in range(20))
@@ -65,7 +65,7 @@ def test_a_large_column_and_twenty_columns(road: str) -> None:
     np.testing.assert_array_equal(answers[wide], brute(codes, domain, wide))
 
 
-def test_repeated_cliques_are_answered_again(road: str) -> None:
+def test_repeated_cliques_are_answered_again(way: str) -> None:
     codes = coded(DOMAIN, 30)
     answers = list(marginals(codes, DOMAIN, [("a", "b"), ("b", "a"), ("a", "b")]))
     assert [clique for clique, _ in answers] == [("a", "b"), ("b", "a"), ("a", "b")]
@@ -75,7 +75,7 @@ def test_repeated_cliques_are_answered_again(road: str) -> None:
     assert first is not again
 
 
-def test_rows_in_many_blocks_spans_and_groups(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_many_blocks_spans_and_groups(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     domain = DOMAIN.project("abd")
     codes = coded(domain, 1000)
     monkeypatch.setattr(tabulate, "_BLOCK_ROWS", 300)
@@ -86,7 +86,7 @@ def test_rows_in_many_blocks_spans_and_groups(road: str, monkeypatch: pytest.Mon
         np.testing.assert_array_equal(counts, brute(codes, domain, clique))
 
 
-def test_no_rows(road: str) -> None:
+def test_no_rows(way: str) -> None:
     codes = coded(DOMAIN, 0)
     answers = dict(marginals(codes, DOMAIN, [(), ("a",), ("a", "b")]))
     assert [np.asarray(counts).tolist() for counts in answers.values()] == [[0], [0] * 3, [0] * 6]

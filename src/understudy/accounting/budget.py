@@ -12,7 +12,7 @@ from typing import Literal
 
 from understudy.accounting.charge import Charge
 from understudy.accounting.convert import epsilon_of, rho_of
-from understudy.accounting.exact import Exact, exact_of, float_above
+from understudy.accounting.exact import Exact, float_above, to_fraction
 from understudy.errors import BudgetExceeded, SettingError
 
 Proof = Literal["zcdp", "pure", "pld"]
@@ -197,7 +197,7 @@ class Account:
         """
         if isinstance(amount, bool) or not isinstance(amount, Real) or not 0 < amount < math.inf:
             raise SettingError("a share of the budget must be a positive, finite number")
-        exact, left = exact_of(amount), self.remaining
+        exact, left = to_fraction(amount), self.remaining
         if exact > left + self.budget.capacity * _SLACK or left <= 0:
             raise BudgetExceeded(
                 f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, "

@@ -142,7 +142,7 @@ def divide_sigma(sigma: float, weights: Sequence[float]) -> list[float]:
     return [sigma * norm / (weight / largest) * (1 + 2.0**-50) for weight in weights]
 
 
-def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, replace_one: bool = False) -> float:
+def calibrate_sigma(weights: Sequence[float], epsilon: float, delta: float, *, replace_one: bool = False) -> float:
     """Return the smallest common sigma (to one part in 10^6) with which a plan is (epsilon, delta)-DP.
 
     The plan: marginal i is measured once, with discrete Gaussian noise of sigma ``divide_sigma(sigma, weights)[i]``,
@@ -170,10 +170,10 @@ def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, rep
     return _smallest(excess, valid)
 
 
-def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool = False) -> float:
+def calibrate_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool = False) -> float:
     """Return the least epsilon (to one part in 10^6) for which measurements fixed in advance are (epsilon, delta)-DP.
 
-    **Privacy.** As `planned_sigma`, for discrete Gaussian noise of parameters exactly `sigmas`.
+    **Privacy.** As `calibrate_sigma`, for discrete Gaussian noise of parameters exactly `sigmas`.
 
     Raises:
         SettingError: unless 0 < delta < 1 and all sigmas are positive.
@@ -260,22 +260,26 @@ def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
     return stated and not budget.rho_stated and not budget.discovery_delta and neighbours.max_rows == 1
 
 
-def certified_plan(
+def certify_plan(
     weights: Mapping[Clique, float], budget: Budget, neighbours: Neighbours
-) -> tuple[dict[Clique, float], Budget]:
+) -> tuple[dict[Clique, float] | None, Budget]:
     """Return the sigma of each measurement, and the budget that certifies exactly these.
+
+    Without measurements, or where the exact curve does not apply (`can_plan`): None, and the budget as it is.
 
     **Privacy.** Each clique measured once with discrete Gaussian noise of its sigma, and nothing else, is (epsilon,
     delta)-DP for the budget's epsilon and delta.
 
     Args:
         weights: the cliques with relative weights; a sigma is inversely proportional to its weight.
-        budget: one for which `can_plan` holds.
+        budget: the budget.
         neighbours: the neighbour relation.
     """
+    if not weights or not can_plan(budget, neighbours):
+        return None, budget
     relative = list(weights.values())
     epsilon, delta = float(budget.epsilon or 0), float(budget.delta or 0)
-    common = planned_sigma(relative, epsilon, delta, replace_one=neighbours.replace_one)
+    common = calibrate_sigma(relative, epsilon, delta, replace_one=neighbours.replace_one)
     sigmas = dict(zip(weights, divide_sigma(common, relative), strict=True))
     squared = neighbours.marginal_l2_squared
     charges = [planned_charge("measure", (clique,), squared, sigma=sigma) for clique, sigma in sigmas.items()]

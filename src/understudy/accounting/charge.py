@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from understudy.accounting.exact import Exact, exact_of, exp_neg, float_above, float_below, sqrt_above, sqrt_below
+from understudy.accounting.exact import Exact, exp_neg, float_above, float_below, sqrt_above, sqrt_below, to_fraction
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.errors import SettingError
@@ -144,7 +144,7 @@ def divide(
     Raises:
         SettingError: if a weight is missing or not positive.
     """
-    given = [1.0] * len(cliques) if weights is None else numbers_by_clique("weight", cliques, weights)
+    given = [1.0] * len(cliques) if weights is None else read_numbers("weight", cliques, weights)
     if min(given) <= 0:
         raise SettingError("measure: every clique needs a positive weight")
     weight = {clique: Fraction(number) for clique, number in zip(cliques, given, strict=True)}
@@ -153,7 +153,7 @@ def divide(
     return {clique: share * value / total for clique, value in power.items()}
 
 
-def numbers_by_clique(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
+def read_numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
     """Return one public number per clique.
 
     Raises:
@@ -189,7 +189,7 @@ def _float(value: object) -> float:
 _ROOT_TWO_PI = Fraction(250662, 100000)  # below sqrt(2 pi) = 2.5066282...
 
 
-def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
+def bound_tail(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
     """Return an upper bound of P(X >= t) for the discrete Gaussian of parameter sigma and t >= 1; tight in the tail.
 
     The sum of exp(-x^2 / 2 sigma^2) over x >= t is at most exp(-t^2 / 2 sigma^2) / (1 - exp(-t / sigma^2)), because
@@ -206,7 +206,7 @@ def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int, Fraction]:
+def find_threshold(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int, Fraction]:
     """Find a threshold that costs at most `delta`, close to the smallest, and its cost.
 
     Raises:
@@ -217,7 +217,7 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
     bits = 128 + 2 * (delta.denominator // delta.numerator).bit_length()
 
     def cost(threshold: int) -> Fraction:
-        return max_rows * tail_above(sigma, threshold - max_rows, bits)
+        return max_rows * bound_tail(sigma, threshold - max_rows, bits)
 
     low, high = max_rows, max_rows + 1 + math.ceil(sigma)
     while cost(high) > delta:
@@ -239,5 +239,5 @@ def threshold_charge(
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
         raise SettingError("discovering values needs a part of delta: give a delta above 0 and below 1")
     paid = gaussian_charge("values", about, neighbours.marginal_l2_squared, share=share)
-    threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, exact_of(delta))
+    threshold, cost = find_threshold(Fraction(paid.scale), neighbours.max_rows, to_fraction(delta))
     return replace(paid, delta=cost, threshold=threshold)

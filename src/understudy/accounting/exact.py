@@ -29,7 +29,7 @@ def float_above(value: Fraction) -> float:
     return 0.0 - float_below(-value) if value <= sys.float_info.max else math.inf
 
 
-def exact_of(number: float | Fraction) -> Fraction:
+def to_fraction(number: float | Fraction) -> Fraction:
     """Return the number as a fraction: whole numbers and fractions of any library exactly, others by their float."""
     if isinstance(number, Rational):  # numpy's integers would stay 64-bit ones inside a fraction, and overflow
         return Fraction(int(number.numerator), int(number.denominator))
@@ -69,7 +69,7 @@ def format_up(value: float) -> str:
     return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - _DIGITS), ROUND_CEILING)):.{_DIGITS}g}"
 
 
-def fraction_of(text: str) -> Fraction:
+def parse_fraction(text: str) -> Fraction:
     """Read a fraction as `str` writes it. Other forms are refused: "1e999999999" in a forged file would never finish.
 
     Raises:
@@ -81,7 +81,7 @@ def fraction_of(text: str) -> Fraction:
     return Fraction(int(numerator), int(denominator or 1))
 
 
-Exact: TypeAlias = Annotated[Fraction, BeforeValidator(fraction_of), PlainSerializer(str)]
+Exact: TypeAlias = Annotated[Fraction, BeforeValidator(parse_fraction), PlainSerializer(str)]
 """A fraction that pydantic writes as text and reads back exactly."""
 
 

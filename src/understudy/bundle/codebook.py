@@ -85,7 +85,7 @@ def describe_columns(release: Release) -> list[DescribedColumn]:
     ]
 
 
-def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
+def format_codebook(columns: Sequence[DescribedColumn]) -> str:
     """Format the codebook as CSV, one line per value, with headings that `understudy schema import` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -99,7 +99,7 @@ def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
     return text.getvalue()
 
 
-def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: int) -> str:
+def render_codebook(release: Release, columns: Sequence[DescribedColumn], rows: int) -> str:
     """Format the codebook as one HTML page that works offline and on paper."""
     template = load_template("codebook.html.j2", "understudy.bundle")
     return f"{template.render(release=release, columns=columns, rows=rows, caution=CAUTION)}\n"
@@ -208,7 +208,7 @@ _MEDIA = {
 }
 
 
-def data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bool) -> dict[str, Any]:
+def make_data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bool) -> dict[str, Any]:
     """Make the content of the data package; `files` are the rows in each format, the CSV first if there is one."""
     title = release.title
     return {
@@ -238,11 +238,11 @@ def _describe_resource(release: Release, path: Path, rows: int, *, mark: bool) -
         "rows": rows,
         "encoding": "utf-8",
         "dialect": {"delimiter": ",", "quoteChar": '"', "header": True},
-        "schema": table_schema(release, mark=mark),
+        "schema": make_table_schema(release, mark=mark),
     }
 
 
-def table_schema(release: Release, *, mark: bool) -> dict[str, Any]:
+def make_table_schema(release: Release, *, mark: bool) -> dict[str, Any]:
     """Make the Table Schema of the CSV file: standard keys only, missing codes per field."""
     fields = [_describe_field(field) for field in release.schema.to_dict()["fields"] if _is_written(release, field)]
     if mark:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+import csv
+import io
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -13,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from understudy.arguments import as_path
-from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
-from understudy.bundle.folder import Bundle, choose_seed, new_folder
-from understudy.bundle.linked import make_linked_bundle
+from understudy.bundle.codebook import ORIGINS, describe_columns, format_codebook, make_data_package, render_codebook
 from understudy.bundle.rows import (
     PROCESS_ROWS,
     check_office,
     find_renamed,
+    guard_cell,
     sample_table,
     use_plain_dialect,
     write_csv,
@@ -27,19 +30,42 @@ from understudy.bundle.rows import (
     write_office,
     write_parquet,
 )
-from understudy.errors import SettingError
+from understudy.errors import OutputError, SettingError
+from understudy.files import could_not_write, draft_path
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release, open_release
 from understudy.release.linked import LinkedRelease
 from understudy.report import public_report
+from understudy.report.linked import linked_report
 from understudy.report.page import load_template
 from understudy.report.public import CAUTION, measured_tables
 from understudy.schema.axis import AxisColumn
-from understudy.schema.column import Coded
+from understudy.schema.column import Coded, Identifier
 from understudy.yaml_json import dump_text
 
 FORMATS = ("csv", "parquet", "dta", "sav")
-"""The formats of rows; the last two need the extra `[office]`."""
+"""The formats of rows; the last two need the extra `[office]`, and linked tables have the first two."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was written.
+
+    Attributes:
+        folder: its folder.
+        files: the files in it, by name.
+        rows: how many rows, of all linked tables together.
+        seed: with which they were made.
+        quoted: by column, values of the CSV that got an apostrophe because a spreadsheet would run them.
+        renamed: by file, columns that have another name there.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    rows: int
+    seed: int
+    quoted: Mapping[str, Sequence[str]]
+    renamed: Mapping[str, Mapping[str, str]]
 
 
 def make_bundle(
@@ -74,13 +100,16 @@ def make_bundle(
     """
     folder = as_path("folder", folder)
     release = release if isinstance(release, Release | LinkedRelease) else open_release(release)
-    if isinstance(release, LinkedRelease):
-        if mark or replicates:
-            raise SettingError("mark and replicates are not possible with linked tables; leave them out")
-        return make_linked_bundle(release, folder, rows=rows, seed=seed, formats=formats)
-    wanted = _Options(_check_formats(formats, replicates), rows, choose_seed(seed), mark, replicates, progress)
-    with new_folder(folder) as draft:
-        made = _fill_folder(draft, use_plain_dialect(release), wanted)
+    linked = isinstance(release, LinkedRelease)
+    if linked and (mark or replicates):
+        raise SettingError("--mark and --replicates are not possible with linked tables; leave them out")
+    chosen = _check_formats(formats, FORMATS[:2] if linked else FORMATS)
+    wanted = _Options(chosen, rows, _choose_seed(seed), mark, _check_replicates(replicates), progress)
+    with _new_folder(folder) as draft:
+        if isinstance(release, LinkedRelease):
+            made = _fill_linked_folder(draft, release, wanted)
+        else:
+            made = _fill_folder(draft, use_plain_dialect(release), wanted)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return Bundle(folder, tuple(names), made.rows, wanted.seed, made.quoted, made.renamed)
 
@@ -113,27 +142,31 @@ class _RowFiles:
     renamed: Mapping[str, Mapping[str, str]]
 
 
-def _check_formats(formats: Sequence[str], replicates: int) -> list[str]:
-    wanted = [name for name in FORMATS if name in formats]
-    if unknown := [name for name in formats if name not in FORMATS]:
-        raise SettingError(f"--format: {unknown[0]!r} is unknown; the choices are {', '.join(FORMATS)}")
+def _check_formats(formats: Sequence[str], possible: Sequence[str]) -> list[str]:
+    wanted = [name for name in possible if name in formats]
+    if unknown := [name for name in formats if name not in possible]:
+        raise SettingError(f"--format: {unknown[0]!r} is not possible; the choices are {', '.join(possible)}")
     if not wanted:
-        raise SettingError(f"--format: name at least one of {', '.join(FORMATS)}")
-    if replicates < 0 or replicates == 1:
-        raise SettingError("--replicates: give at least 2, better 20 or more; 0 makes none")
+        raise SettingError(f"--format: name at least one of {', '.join(possible)}")
     if {"dta", "sav"} & set(wanted):
         check_office()
     return wanted
+
+
+def _check_replicates(replicates: int) -> int:
+    if replicates < 0 or replicates == 1:
+        raise SettingError("--replicates: give at least 2, better 20 or more; 0 makes none")
+    return replicates
 
 
 def _fill_folder(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
     made = _write_rows(folder, release, wanted)
     wanted.report(0.7, "codebook and report")
     columns = describe_columns(release)
-    _write_text(folder / "codebook.csv", codebook_csv(columns))
-    _write_text(folder / "codebook.html", codebook_html(release, columns, made.rows))
+    _write_text(folder / "codebook.csv", format_codebook(columns))
+    _write_text(folder / "codebook.html", render_codebook(release, columns, made.rows))
     _write_text(folder / "report.html", public_report(release))
-    package = data_package(release, made.files, made.rows, mark=wanted.mark)
+    package = make_data_package(release, made.files, made.rows, mark=wanted.mark)
     _write_text(folder / "datapackage.json", dump_text(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:
@@ -198,6 +231,51 @@ def _write_replicates(folder: Path, release: Release, rows: int, wanted: _Option
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _choose_seed(seed: int | None) -> int:
+    """Return the given seed, or a random one; the README states it, so that the same rows can be made again."""
+    if seed is not None and seed < 0:
+        raise SettingError("--seed must be a whole number of at least 0")
+    return secrets.randbelow(1 << 32) if seed is None else seed
+
+
+def _check_folder(folder: Path) -> None:
+    """Make sure that a bundle can go there, and that nothing is there yet.
+
+    Raises:
+        OutputError: naming the folder and the remedy.
+    """
+    try:
+        if folder.is_dir() and not any(folder.iterdir()):
+            return
+        if folder.exists() or folder.is_symlink():
+            raise OutputError(f"{folder} already exists and is not an empty folder; choose another output")
+        if not folder.parent.is_dir():
+            raise OutputError(f"the folder {folder.parent} does not exist; create it first")
+    except (OSError, ValueError):
+        raise OutputError(f"{folder} cannot be written; choose another output") from None
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Give a draft to fill, which gets the name of the folder at the end of the block.
+
+    Raises:
+        OutputError: if the folder is not empty or cannot be written; nothing is left behind then.
+    """
+    _check_folder(folder)
+    draft = draft_path(folder)
+    try:
+        draft.mkdir()
+        yield draft
+        if folder.is_dir():
+            folder.rmdir()
+        draft.replace(folder)
+    except OSError as error:
+        raise could_not_write(folder, error) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 # -- README.md: what is safe to compute, what is not, how to load the rows and how to cite them.
@@ -293,3 +371,69 @@ def _example_condition(column: Coded) -> str:
     value = str(column.ordinary_labels[0])
     plain = value.replace("-", "").replace("_", "").isalnum()
     return f"{name}={value}" if plain else f'{name}="{value}"'
+
+
+# -- The bundle of linked tables: a file for each table.
+
+
+def _fill_linked_folder(folder: Path, release: LinkedRelease, wanted: _Options) -> _RowFiles:
+    from pyarrow.parquet import write_table
+
+    schema, counts = release.schema, dict[str, int]()
+    for kind in wanted.formats:
+        wanted.report(0.1, f"rows as {kind}")
+        for name, table in release.sample(wanted.rows, seed=wanted.seed, as_written=kind == "csv").items():
+            file, counts[name] = folder / f"{name}.{kind}", table.num_rows
+            if kind == "csv":
+                write_csv(table, file)
+            else:
+                write_table(table, file)
+    wanted.report(0.7, "codebook and report")
+    files = [f"{name}.{kind}" for name in schema.tables for kind in wanted.formats]
+    paths = {name: f"{name}.{wanted.formats[0]}" for name in schema.tables}
+    package = {"name": schema.root, **replace(schema, paths=paths).to_dict()}
+    _write_text(folder / "datapackage.json", dump_text(package, ".json"))
+    _write_text(folder / "codebook.csv", _linked_codebook(release))
+    _write_text(folder / "report.html", linked_report(release))
+    release.save(folder / "stand-in.release")
+    page: str = load_template("linked-readme.md.j2", "understudy.bundle").render(
+        release=release,
+        receipt=release.receipt,
+        counts=counts,
+        files=files,
+        seed=wanted.seed,
+        links=schema.links,
+        keys=schema.keys,
+        version=version("understudy"),
+    )
+    _write_text(folder / "README.md", f"{page.rstrip()}\n")
+    return _RowFiles([folder / name for name in files], sum(counts.values()), {}, {})
+
+
+def _linked_codebook(release: LinkedRelease) -> str:
+    """Return the codebook as CSV: one line for each value of each column."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("table", "column", "title", "type", "value", "origin"))
+    for name, one in release.schema.tables.items():
+        for column in one.columns:
+            labels: Sequence[str] = ()
+            if isinstance(column, Coded):
+                labels = column.code_labels()
+            elif isinstance(column, Identifier):
+                labels = (_describe_key(release, name, column.name),)
+            line = (name, column.name, column.title or "", column.kind)
+            origin = ORIGINS.get(column.origin, column.origin)
+            for label in labels:
+                writer.writerow([guard_cell(cell) for cell in (*line, str(label), origin)])
+    return text.getvalue()
+
+
+def _describe_key(release: LinkedRelease, table: str, column: str) -> str:
+    schema, link = release.schema, release.schema.links.get(table)
+    targets: Mapping[str | None, str] = {}
+    if link is not None:
+        targets = {link.unit_column: schema.root, link.parent_column: link.parent}
+    if column in targets:
+        return f"fresh key of {targets[column]}"
+    return "fresh key of this table" if column == schema.keys[table] else "made-up"

@@ -174,7 +174,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
     """
     import pyreadstat
 
-    names = safe_names(table.column_names, _LONGEST[path.suffix])
+    names = make_safe_names(table.column_names, _LONGEST[path.suffix])
     marked = {name: codes for name, codes in _list_missing_codes(release).items() if len(codes) <= _SPSS_MISSING}
     table = _hide_missing_codes(table, release, marked if path.suffix == ".sav" else {})
     frame, flags = _to_pandas(table)
@@ -210,14 +210,14 @@ def write_office(table: Any, path: Path, release: Release) -> None:
 
 def find_renamed(table: Any, path: Path) -> dict[str, str]:
     """Find the columns whose names the format does not allow, with their names in the file."""
-    names = safe_names(table.column_names, _LONGEST[path.suffix])
+    names = make_safe_names(table.column_names, _LONGEST[path.suffix])
     return {name: safe for name, safe in names.items() if name != safe}
 
 
-def safe_names(names: Sequence[str], longest: int) -> dict[str, str]:
+def make_safe_names(names: Sequence[str], longest: int) -> dict[str, str]:
     """Names that Stata and SPSS allow: letters, digits and underscores, not too long, each once.
 
-    >>> safe_names(["age", "first name", "first-name", "2nd"], 32)
+    >>> make_safe_names(["age", "first name", "first-name", "2nd"], 32)
     {'age': 'age', 'first name': 'first_name', 'first-name': 'first_name_2', '2nd': 'v2nd'}
     """
     found: dict[str, str] = {}

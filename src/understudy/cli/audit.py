@@ -27,16 +27,18 @@ def audit(
     ] = None,
     rho: Annotated[float | None, typer.Option(help="The claim in zCDP, instead of epsilon.")] = None,
     setting: Settings = None,
-    minutes: Annotated[float, typer.Option(help="About how long the runs may take, all mechanisms together.")] = 10.0,
-    pairs: Annotated[int | None, typer.Option(min=10, help="Pairs of runs of each mechanism, instead.")] = None,
+    minutes: Annotated[float, typer.Option(help="About how long the runs of all mechanisms together may take.")] = 10.0,
+    pairs: Annotated[
+        int | None, typer.Option(min=10, help="Number of pairs of runs for each mechanism, instead of --minutes.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows of one protected unit.")] = 1,
+    max_rows: Annotated[int, typer.Option(min=1, help="Most rows of one protected unit.")] = 1,
     rows_public: Annotated[
         bool, typer.Option("--rows-public", help="The number of rows is public: neighbours replace a unit.")
     ] = False,
     tables: Annotated[
         str | None,
-        typer.Option(help="lone, tie, crowd, link or parity. Default: the tables on which answers differ most."),
+        typer.Option(help="Pair of tables: lone, tie, crowd, link or parity. Default: where answers differ most."),
     ] = None,
     one_run: Annotated[
         bool, typer.Option("--one-run", help="A single run with many canaries, for slow mechanisms.")
@@ -77,7 +79,7 @@ def audit(
         given |= {"max_rows": max_rows, "rows_public": rows_public, "tables": tables}
     found, left = _run(names, given, one_run=one_run, silent=quiet or as_json, refuse=bool(mechanism))
     if output is not None and found:
-        from understudy.testing.page import audit_page
+        from understudy.testing.audit import audit_page
 
         write_text(audit_page(found), output)
     words = [one.text() for one in found]

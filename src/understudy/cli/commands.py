@@ -83,12 +83,14 @@ def _format_reference(command: Any, ctx: Any) -> Iterator[str]:
     yield "# The command line"
     yield ""
     yield "Written by `make docs` from the commands' own help."
-    yield from _format_section(command, ctx, "understudy")
+    yield from _format_section(command, type(ctx)(command, info_name="understudy", **_WIDTH))
 
 
-def _format_section(command: Any, parent: Any, name: str) -> Iterator[str]:
-    ctx = type(parent)(command, info_name=name, terminal_width=100, max_content_width=100)
-    yield from ("", f"## `{name}`", "", "```", command.get_help(ctx).strip(), "```")
+_WIDTH = {"terminal_width": 100, "max_content_width": 100, "help_option_names": ["-h", "--help"]}
+
+
+def _format_section(command: Any, ctx: Any) -> Iterator[str]:
+    yield from ("", f"## `{ctx.command_path}`", "", "```", command.get_help(ctx).strip(), "```")
     for child in getattr(command, "commands", {}).values():
         if not child.hidden:
-            yield from _format_section(child, ctx, f"{name} {child.name}")
+            yield from _format_section(child, type(ctx)(child, parent=ctx, info_name=child.name))

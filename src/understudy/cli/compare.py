@@ -33,15 +33,15 @@ def compare(
     ],
     schema: Annotated[Path | None, typer.Option("--schema", "-s", help="What is public about the columns.")] = None,
     mechanisms: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Such as mst,mst:paper,aim:max_mib=4. Default: auto.")
+        str | None, typer.Option(metavar="LIST", help="Mechanisms, such as mst,mst:paper,aim:max_mib=4. Default: auto.")
     ] = None,
     epsilon: Annotated[str | None, typer.Option(metavar="LIST", help="Budgets, such as 0.1,1,10. Default: 1.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Together with every epsilon. Default: 1e-9.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of every epsilon. Default: 1e-9.")] = None,
     workload: Annotated[
         list[str] | None,
         typer.Option(help="all-3way, target:COLUMN, skewed:SEED or a .yaml file; repeatable. Default: all-3way."),
     ] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="LIST", help="Default: workload_error.")] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="LIST", help="Metrics. Default: workload_error.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
     ] = None,
@@ -49,13 +49,13 @@ def compare(
     sets: Annotated[
         int | None, typer.Option(min=1, help="Synthetic tables of each run; scores are averaged. Default: 1.")
     ] = None,
-    tables: Annotated[str | None, typer.Option(metavar="LIST", help="Of a study: only these tables.")] = None,
-    folder: Annotated[Path | None, typer.Option("--data", help="Of a study: where its tables are.")] = None,
+    tables: Annotated[str | None, typer.Option(metavar="LIST", help="Only these tables of a study.")] = None,
+    folder: Annotated[Path | None, typer.Option("--data", help="Folder with the tables of a study.")] = None,
     public: Annotated[
-        bool | None, typer.Option("--public", help="You declare the table public: the runs cost nothing.")
+        bool | None, typer.Option("--public", help="Declare the table public: the runs then cost nothing.")
     ] = None,
     epsilon_total: Annotated[
-        float | None, typer.Option(help="Otherwise: the most that the whole grid may cost; it is charged.")
+        float | None, typer.Option(help="Without --public: the most that the whole grid may spend; it is charged.")
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop a run that takes longer, and continue.")] = None,
     memory: Annotated[

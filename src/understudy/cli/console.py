@@ -102,7 +102,7 @@ def escape_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def rows_output() -> Any:
+def get_rows_output() -> Any:
     """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
     return sys.stdout.buffer if sys.stdout.isatty() else get_unescaped(sys.stdout).buffer
 

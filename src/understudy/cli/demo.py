@@ -10,7 +10,6 @@ import typer
 from understudy.cli.console import Json, Quiet, print_result, show_progress
 from understudy.cli.run import summarize_file
 from understudy.errors import InputError, OutputError
-from understudy.files import write_text
 from understudy.progress import Progress
 
 if TYPE_CHECKING:
@@ -20,10 +19,14 @@ DATASET = "demo-randhie"
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill; must be new.")] = Path("demo-out"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to fill; if it is not empty, a numbered one beside it.")
+    ] = Path("demo-out"),
     epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget, together with epsilon.")] = 1e-9,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    delta: Annotated[float, typer.Option(help="The delta that goes with epsilon.")] = 1e-9,
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", "-m", help="The mechanism; `understudy mechanisms` lists them.")
+    ] = "auto",
     reports: Annotated[bool, typer.Option("--reports/--no-reports", help="Whether to write the reports.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -79,13 +82,10 @@ def _describe_spent() -> str:
 
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
     """Write both reports: the public one, and the custodian's, which compares with the real rows."""
-    from understudy.report import custodian_report, public_report
-    from understudy.schema.custodian import mark_path
+    from understudy.evaluation import write_report
 
-    public = folder / "report.html"
-    private = mark_path(public)
-    write_text(public_report(release), public)
-    write_text(custodian_report(release, table, progress=progress), private, private=True)
+    public = write_report(release, folder / "report.html")
+    private = write_report(release, folder / "report.html", real=table, progress=progress)
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}
 
 

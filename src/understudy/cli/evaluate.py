@@ -212,11 +212,10 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
-    from understudy.evaluation.linked import report_linked
+    from understudy.evaluation import attack as play
+    from understudy.evaluation import write_report
     from understudy.release import Release, open_release
-    from understudy.report import custodian_report, public_report
     from understudy.schema.custodian import mark_path
-    from understudy.source.read import collect_table
 
     if real is None and (weight is not None or setting or attacks or full):
         raise SettingError("--weight, --set, --attacks and --full need the real table; add --real TABLE")
@@ -224,43 +223,26 @@ def report(
         raise SettingError("--holdout and --secret belong to --attacks; add it")
     if real is not None:
         refuse_password(real)
-    path = mark_path(output) if real is not None else _check_public_path(output)
-    _check_report_path(path, force=force)
-    loaded = open_release(release)
-    if not isinstance(loaded, Release) and (weight is not None or setting or attacks or full):
-        raise SettingError("--weight, --set, --attacks and --full: not possible with linked tables; leave them out")
+    marked = mark_path(output)
+    check_new_file(output if real is None else marked, force=force)
+    loaded, played = open_release(release), None
     with show_progress(quiet=quiet or as_json) as progress:
-        if not isinstance(loaded, Release):
-            page = report_linked(loaded, real, seed=seed)
-        elif real is None:
-            page = public_report(loaded)
-        else:
-            table = collect_table(real, loaded.schema)
-            given = parse_settings(setting or [])
-            played = None
-            if attacks:
-                from understudy.evaluation import attack as play
-
-                played = play(
-                    loaded, table, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
-                )
-            page = custodian_report(
-                loaded, table, weight=weight, settings=given, attacks=played, full=full, seed=seed, progress=progress
-            )
-    write_text(page, path, private=real is not None)
+        if attacks:
+            if not isinstance(loaded, Release):
+                raise SettingError("--attacks is not possible with linked tables; leave it out")
+            secrets = secret or ()
+            played = play(loaded, real, holdout=holdout, secrets=secrets, minutes=minutes, seed=seed, progress=progress)
+        path = write_report(
+            loaded,
+            output,
+            real=real,
+            full=full,
+            weight=weight,
+            settings=parse_settings(setting or []),
+            attacks=played,
+            seed=seed,
+            overwrite=force,
+            progress=progress,
+        )
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
     print_result(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
-
-
-def _check_public_path(path: Path) -> Path:
-    from understudy.schema.custodian import mark_path
-
-    if mark_path(path) == path:
-        raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
-    return path
-
-
-def _check_report_path(path: Path, *, force: bool) -> None:
-    if path.suffix != ".html":
-        raise SettingError("--output: a report is an .html file; give it that ending")
-    check_new_file(path, force=force)

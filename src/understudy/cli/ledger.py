@@ -88,16 +88,16 @@ def add_token(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token for the studio; its holder signs in with it.
+    """Make a token with which its holder signs in to the studio.
 
-    The ledger keeps a digest of it only.
+    It is shown once: the ledger keeps only a digest of it.
     """
     made, secret = _open(ledger).add_token(role, name)  # type: ignore[arg-type]
     words = f"Token {made.number} for {made.name} ({made.role}), shown once: {secret}"
     print_result(words, {"token": secret, "number": made.number, "role": made.role, "name": made.name}, as_json=as_json)
 
 
-@app.command("untoken")
+@app.command("revoke-token")
 def revoke_token(
     number: Annotated[int, typer.Argument(help="The token's number.")],
     ledger: LedgerAddress = None,
@@ -118,7 +118,7 @@ def add_dataset(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Add a dataset, and name other datasets about the same people."""
+    """Add a dataset, and name others about the same people."""
     _open(ledger).add_dataset(dataset, parents=parent or [])
     print_result(f"Dataset {dataset} was added.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
 
@@ -203,7 +203,7 @@ def export(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Write every entry as a line of JSON, for an auditor. Measurements appear by their digest."""
+    """Write every entry as a line of JSON. Measurements appear by their digest."""
     lines = list(_open(ledger).export())
     _write_output("".join(f"{line}\n" for line in lines), output)
     print_result(f"{len(lines)} entries: {output}", {"entries": len(lines), "file": str(output)}, as_json=as_json)

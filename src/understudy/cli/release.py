@@ -17,9 +17,9 @@ from understudy.cli.console import (
     Json,
     Quiet,
     check_new_file,
+    get_rows_output,
     print_result,
     refuse_password,
-    rows_output,
     show_progress,
 )
 from understudy.cli.run import summarize_file
@@ -75,9 +75,10 @@ def sample(
 
     loaded = open_release(release)
     if not isinstance(loaded, Release):
-        if where is not None or rare is not None:
-            raise SettingError("--where and --rare are not possible with linked tables yet; leave them out")
-        _sample_tables(loaded, output, rows, seed, kind, force=force, quiet=quiet, as_json=as_json)
+        if rare is not None:
+            raise SettingError("--rare is not possible with linked tables yet; leave it out")
+        options: dict[str, Any] = {"seed": seed, "where": where}
+        _sample_tables(loaded, output, rows, options, kind, force=force, quiet=quiet, as_json=as_json)
         return
     if output == "-" and as_json:
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
@@ -111,7 +112,7 @@ def _sample_tables(
     release: LinkedRelease,
     output: str,
     rows: int | None,
-    seed: int | None,
+    options: dict[str, Any],
     kind: str,
     *,
     force: bool,
@@ -126,17 +127,17 @@ def _sample_tables(
     named, files = output, list[Path]()
     if to_database:
         refuse_password(output)
-        tables = release.sample(rows, seed=seed)
+        tables = release.sample(rows, **options)
         write_to_database(tables, release.schema, output, force=force)
         named = urlsplit(output).path.lstrip("/") or "the database"
     else:
         path = Path(output)
         check_target(path, force=force)
-        tables = release.sample(rows, seed=seed, as_written=kind == "csv" and path.suffix != ".duckdb")
+        tables = release.sample(rows, as_written=kind == "csv" and path.suffix != ".duckdb", **options)
         files = write_tables(tables, release.schema, path, kind=cast(Any, kind), force=force)
     counts = {name: table.num_rows for name, table in tables.items()}
     words = f"Rows: {named} ({', '.join(f'{count} of {name}' for name, count in counts.items())})"
-    data = {"rows": counts, "output": named, "files": [str(file) for file in files], "seed": seed}
+    data = {"rows": counts, "output": named, "files": [str(file) for file in files], "seed": options["seed"]}
     print_result(words, data, quiet=quiet, as_json=as_json)
 
 
@@ -209,7 +210,7 @@ def _write_to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> N
     from understudy.sink.files import open_stream, write_chunks
 
     try:
-        write_chunks(chunks, open_stream(rows_output(), dialect), count)
+        write_chunks(chunks, open_stream(get_rows_output(), dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -232,7 +233,7 @@ def _check_rows_output(output: str, *, force: bool) -> None:
 _LARGEST_DISTANCE = 2.0
 """The largest possible distance of two tables, as a share of the rows; a bound may exceed it."""
 
-Confidence = Annotated[float, typer.Option(help="Probability with which the result holds.")]
+Confidence = Annotated[float, typer.Option(help="Probability with which each result holds.")]
 
 
 def answer(
@@ -339,7 +340,10 @@ def infer(
     where: Annotated[str | None, typer.Option(help='Only rows that satisfy conditions: "sex=F, age=30..40".')] = None,
     assume: Annotated[
         float | None,
-        typer.Option(help="A correlation that may have been missed between columns not measured together."),
+        typer.Option(
+            help="Strongest correlation that may have been missed between columns not measured together. Default: "
+            "estimated."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -388,20 +392,14 @@ def bundle(
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """
     from understudy.bundle import make_bundle
-    from understudy.release import Release, open_release
 
-    loaded = open_release(release)
-    wanted = [name.strip() for name in formats.split(",") if name.strip()]
-    if not isinstance(loaded, Release):
-        _bundle_tables(loaded, output, rows, seed, wanted, other=mark or bool(replicates), quiet=quiet, as_json=as_json)
-        return
     with show_progress(quiet=quiet or as_json) as progress:
         made = make_bundle(
-            loaded,
+            release,
             output,
             rows=rows,
             seed=seed,
-            formats=wanted,
+            formats=[name.strip() for name in formats.split(",") if name.strip()],
             mark=mark,
             replicates=replicates,
             progress=progress,
@@ -414,25 +412,4 @@ def bundle(
     data = {"bundle": str(made.folder), "files": list(made.files), "rows": made.rows, "seed": made.seed}
     data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
     data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}
-    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
-
-
-def _bundle_tables(
-    release: LinkedRelease,
-    output: Path,
-    rows: int | None,
-    seed: int | None,
-    formats: list[str],
-    *,
-    other: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    from understudy.bundle.linked import make_linked_bundle
-
-    if other:
-        raise SettingError("--mark and --replicates are not possible with linked tables; leave them out")
-    made = make_linked_bundle(release, output, rows=rows, seed=seed, formats=formats)
-    words = [f"Bundle: {output}", *(f"  {name}" for name in made.files)]
-    data = {"folder": str(output), "files": list(made.files), "seed": made.seed}
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)

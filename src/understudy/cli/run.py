@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from understudy.run import Outcome
 
 
-MechanismName = Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")]
+MechanismName = Annotated[
+    str, typer.Option("--mechanism", "-m", help="The mechanism; `understudy mechanisms` lists them.")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
 ]
 Quality = Annotated[
     str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about a large delta.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Accept a large delta without being asked.")]
 
 _WORDS = {
     "made": "Made from the table",
@@ -52,7 +54,9 @@ def synthesize(
         typer.Option(metavar="FOLDER or NAME=PATH", help="Linked tables: a folder of them, or each by name."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="The delta that goes with epsilon, e.g. 1e-9; 0 is pure DP.")
+    ] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
     mechanism: MechanismName = "auto",
     paper: Annotated[
@@ -74,7 +78,8 @@ def synthesize(
         str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model), gum or rap.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(help="Default number of rows of `sample`; published, so do not give the exact count.")
+        int | None,
+        typer.Option(help="Default number of rows of `sample`. It is published: do not give the exact count."),
     ] = None,
     quality: Quality = None,
     discovery_share: Annotated[
@@ -221,13 +226,13 @@ def rehearse(
     schema: Annotated[Path, typer.Argument(help="The schema; the table itself is not needed.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
     epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Together with epsilon.")] = 1e-9,
+    delta: Annotated[float, typer.Option(help="The delta that goes with epsilon.")] = 1e-9,
     mechanism: MechanismName = "auto",
     rows: Annotated[
         int | None,
         typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 with discovery)."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For the made-up rows.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up rows.")] = 0,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

@@ -16,9 +16,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,6 +41,7 @@ from understudy.comparison.study import (
     StudyTable,
     load_study,
     make_study,
+    parse_mechanism,
     to_json,
 )
 from understudy.errors import BudgetExceeded, OutputError, SettingError, UnderstudyError
@@ -47,7 +49,7 @@ from understudy.files import OWNER_ONLY, write_atomically, write_text
 from understudy.ledger import Ledger, RunHandle
 from understudy.ledger.spending import Reservation, add_up
 from understudy.metric import Rows
-from understudy.metric.registry import average, measure
+from understudy.metric.registry import average, get_metric, measure
 from understudy.progress import Progress, Step, silent
 from understudy.run.pipeline import COMPARISON, RunSpec, dataset_name, make_uncharged, place_of, resolve
 from understudy.schema import Schema, frame_kind
@@ -158,7 +160,12 @@ def compare(
         record = stack.enter_context(_Record(home, study))
         book = Ledger(ledger)
         handles = [] if study.public else _pay(study, record, book, epsilon_total, dataset)
-        run_cells(study, record, jobs=as_whole("jobs", jobs or _cores(), least=1), progress=as_progress(progress))
+        try:
+            run_cells(study, record, jobs=as_whole("jobs", jobs or _cores(), least=1), progress=as_progress(progress))
+        except KeyboardInterrupt:
+            if output is not None and record.scored:  # what there is
+                Comparison(record.results(), study, frame_kind(data)).save(home)
+            raise
         for handle in handles:
             if not all(cell in record.scored for cell in record.reserved[handle.run]):
                 continue  # another call reserved more than this one runs
@@ -178,7 +185,7 @@ def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] |
     changed = {name: value for name, value in given.items() if value is not None}
     changed["tables"] = {name: study.tables[name] for name in wanted}
     if "workloads" in changed:  # also in place of the tables' own
-        changed["tables"] = {name: StudyTable(one.data, one.schema) for name, one in changed["tables"].items()}
+        changed["tables"] = {name: replace(one, workloads=()) for name, one in changed["tables"].items()}
     if (mechanisms := changed.get("mechanisms")) is not None:
         if not isinstance(mechanisms, Mapping):
             labels = as_names("mechanisms", mechanisms)
@@ -198,7 +205,7 @@ class Comparison:
     Attributes:
         results: an arrow table, a line for each score and part: table, workload, mechanism (its label), epsilon, delta,
             run, metric, part, value, better, seconds (of processor time, fit and sampling), scoring_seconds, peak_mib,
-            outcome.
+            outcome, version (of Understudy, and the day).
         study: what was compared.
         kind: which kind of frame `frame` is.
 
@@ -232,9 +239,11 @@ class Comparison:
         return comparison_page(self)
 
     def save(self, folder: str | PathLike[str]) -> list[Path]:
-        """Write results.parquet, results.csv and comparison.html into a folder; *.custodian-only.* unless public."""
+        """Write results, page and charts into a folder; *.custodian-only.* unless public."""
         import pyarrow.csv as csv
         import pyarrow.parquet as parquet
+
+        from understudy.comparison.page import draw_all
 
         home, private = Path(folder), not self.study.public
         paths = [_place(home / name, self.study) for name in ("results.parquet", "results.csv", "comparison.html")]
@@ -243,6 +252,9 @@ class Comparison:
         with write_atomically(paths[1], private=private) as file:
             csv.write_csv(self.results, file)
         write_text(self.page(), paths[2], private=private)
+        for name, chart in draw_all(self):
+            paths.append(_place(home / f"{name}.svg", self.study))
+            write_text(f"{chart.svg}\n", paths[-1], private=private)
         return paths
 
     def __repr__(self) -> str:
@@ -264,6 +276,9 @@ def _place(path: Path, study: Study) -> Path:
 class _Record:
     """An append-only file of what was reserved, started and scored; one JSON object a line.
 
+    The record is all that a comparison needs to go on: results, page and charts are made from it. It is small, a few
+    hundred bytes a run, so that the record of a study can be kept under version control.
+
     **Privacy.** Scores are computed from real rows: the file is marked and its owner's alone, unless tables are public.
     """
 
@@ -273,6 +288,7 @@ class _Record:
         self.started: set[Cell] = set()
         self.reserved: dict[str, list[Cell]] = {}
         self._shared: dict[str, Any] = {}
+        self._version = _find_version()  # now: the files may change while the grid runs
         self._file: BinaryIO | None = None
         self._lock = threading.Lock()
 
@@ -310,6 +326,9 @@ class _Record:
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line; the first one of a new file is preceded by what all runs share."""
+        if "cell" in line:
+            line = {**line, "version": f"{self._version}, {datetime.now(UTC):%Y-%m-%d}"}
+            self.scored[Cell(*line["cell"])] = line
         with self._lock:
             try:
                 if self._file is None:
@@ -319,8 +338,6 @@ class _Record:
                 self._file.flush()
             except OSError as error:
                 raise OutputError(f"{self.path} cannot be written ({error.strerror}); choose another folder") from None
-        if "cell" in line:
-            self.scored[Cell(*line["cell"])] = dict(line)
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -359,10 +376,15 @@ class _Record:
                 "mechanism": labels.get(cell.mechanism, line.get("label", cell.mechanism)),
                 "delta": self.study.delta,
             }
-            same |= {name: line[name] for name in ("seconds", "scoring_seconds", "peak_mib", "outcome")}
+            same |= {name: line[name] for name in ("seconds", "scoring_seconds", "peak_mib", "outcome", "version")}
             blank = {"part": "", "value": None, "better": None}
-            scores = line["scores"] or [{"metric": name} for name in self.study.metrics]
-            lines += [same | blank | score for score in scores]
+            for metric in self.study.metrics:
+                parts = line["scores"].get(metric, {"": None})
+                if isinstance(parts, str):
+                    lines.append(same | blank | {"metric": metric, "outcome": parts})
+                    continue
+                better = None if parts == {"": None} else get_metric(metric).better
+                lines += [same | {"metric": metric, "part": p, "value": v, "better": better} for p, v in parts.items()]
         columns = {name: pa.array([line[name] for line in lines], kind) for name, kind in _COLUMNS.items()}
         return pa.table(columns)
 
@@ -371,12 +393,25 @@ _COLUMNS = {
     **dict.fromkeys(("table", "workload", "mechanism"), pa.string()), "epsilon": pa.float64(), "delta": pa.float64(),
     "run": pa.int64(), "metric": pa.string(), "part": pa.string(), "value": pa.float64(), "better": pa.string(),
     "seconds": pa.float64(), "scoring_seconds": pa.float64(), "peak_mib": pa.float64(), "outcome": pa.string(),
+    "version": pa.string(),
 }  # fmt: skip
 
 
 def _line(cell: Cell, outcome: str, **rest: Any) -> dict[str, Any]:
-    blank: dict[str, Any] = {"seconds": None, "scoring_seconds": None, "peak_mib": None, "scores": []}
+    blank: dict[str, Any] = {"seconds": None, "scoring_seconds": None, "peak_mib": None, "scores": {}}
     return {"cell": list(vars(cell).values()), "outcome": outcome} | blank | rest
+
+
+def _find_version() -> str:
+    """Return the version of Understudy; in a clone of its repository also the commit, and whether it was changed."""
+    package, found = Path(__file__).resolve().parents[1], version("understudy")
+    if (package.parents[1] / ".git").exists():
+        with suppress(OSError, subprocess.SubprocessError):
+            git = ["git", "-C", str(package)]
+            commit = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, check=True).stdout
+            changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "."], check=False).returncode
+            found += f" {commit.decode().strip()}{' changed' * bool(changed)}"
+    return found
 
 
 def _pay(
@@ -499,6 +534,7 @@ class _Worker:
         content: dict[str, Any] = {
             "run": {name: getattr(spec, name) for name in _RUN_FIELDS},
             "score": self.study.scoring(cell),
+            "bounded": "rows" in parse_mechanism(cell.mechanism)[2],
         }
         table = b""
         if self._sent != cell.table:
@@ -569,7 +605,8 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
                 if not study.public:
                     record.append({"started": list(vars(cell).values())})
                 begun = time.monotonic()
-                record.append(worker.run(cell) | {"label": labels[cell.mechanism]})
+                label = labels[cell.mechanism]
+                record.append(worker.run(cell) | ({} if label == cell.mechanism else {"label": label}))
                 clock.add(cell, time.monotonic() - begun)
         except BaseException as error:
             errors.append(error)
@@ -702,32 +739,41 @@ def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     score, begun = content["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
-        schema, frames = _make_rows(table, content["run"], seeds)
+        schema, frames = _make_rows(table, content["run"], seeds, bounded=content["bounded"])
         made = [Rows.of(frame, schema, what="synthetic table") for frame in frames]
         real = table.real(schema)
     except Exception as error:
         return {"outcome": f"failed: {_words(error)}", "seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
-    spent = {"seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
-    scored, scores = time.process_time(), list[dict[str, Any]]()
+    spent = {"seconds": _short(time.process_time() - begun), "peak_mib": _peak_mib()}
+    scored, scores = time.process_time(), dict[str, Any]()
     for name, settings in score["metrics"]:
         try:
             each = [measure(real, one, schema, [name], {name: settings}, seed=score["seed"])[0] for one in made]
         except Exception as error:
-            scores.append({"metric": name, "outcome": f"failed: {_words(error)}"})
+            scores[name] = f"failed: {_words(error)}"
             continue
         found = average(each)
-        parts = [part for part in found.parts if part.kind in KEPT]
-        scores.append({"metric": name, "part": "", "value": found.value, "better": found.better})
-        scores += [{"metric": name, "part": p.name, "value": p.value, "better": found.better} for p in parts]
-    return {"outcome": DONE, "scores": scores, "scoring_seconds": time.process_time() - scored, **spent}
+        parts = {part.name: _short(part.value) for part in found.parts if part.kind in KEPT}
+        scores[name] = {"": _short(found.value)} | parts
+    return {"outcome": DONE, "scores": scores, "scoring_seconds": _short(time.process_time() - scored), **spent}
 
 
-def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int]) -> tuple[Schema, list[Any]]:
-    """Return the synthetic tables of a run, and the schema that describes them."""
+def _short(value: float) -> float:
+    """Return a number with six digits: more would only make the record longer."""
+    return float(f"{value:.6g}")
+
+
+def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int], *, bounded: bool) -> tuple[Schema, list[Any]]:
+    """Return the synthetic tables of a run, and the schema that describes them.
+
+    **Privacy.** With `bounded` the number of rows is used as it is: `Study.check` has refused that unless the table is
+    declared public.
+    """
     if run["mechanism"] == SUBSAMPLE:
         share = float(run["settings"].get("share", SHARE))
         return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
-    release = make_uncharged(RunSpec(data=table.frame, schema=table.schema, **run))
+    schema = replace(table.schema, rows=table.frame.num_rows) if bounded else table.schema
+    release = make_uncharged(RunSpec(data=table.frame, schema=schema, **run))
     return release.schema, [release.sample(seed=seed) for seed in seeds]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from statistics import NormalDist, fmean, median, variance
@@ -89,19 +90,15 @@ class Ratio:
 
     Attributes:
         mechanism: whose scores are divided.
-        cases: how many cases and budgets.
-        mean: the geometric mean of the ratios of mean scores.
-        least: the smallest ratio.
-        largest: the largest one.
+        ratios: the ratios of mean scores.
+        mean: their geometric mean.
         p_value: of the one-sided test that the ratio is above 1: Welch's t-test in every case, combined by Stouffer's
             method; None where no case has two runs of both.
     """
 
     mechanism: str
-    cases: int
+    ratios: tuple[float, ...]
     mean: float
-    least: float
-    largest: float
     p_value: float | None
 
 
@@ -121,7 +118,7 @@ def measure_ratios(scores: Scores, baseline: str) -> list[Ratio]:
         tests = [z for ours, theirs in shared if (z := compare_means(ours, theirs)) is not None]
         p_value = 0.5 * math.erfc(math.fsum(tests) / math.sqrt(2 * len(tests))) if tests else None
         mean = math.exp(fmean(map(math.log, ratios)))
-        found.append(Ratio(name, len(ratios), mean, min(ratios), max(ratios), p_value))
+        found.append(Ratio(name, tuple(ratios), mean, p_value))
     return found
 
 
@@ -180,6 +177,19 @@ def draw_scores(found: Comparison, metric: str, table: str) -> svg.Chart:
     return svg.Chart.standalone(_curves(found, metric, scores, cases[0], keyed=True))
 
 
+def draw_all(found: Comparison) -> Iterator[tuple[str, svg.Chart]]:
+    """Yield the chart of every metric on every table and workload, each with a name for its file."""
+    for metric, scores in collect_scores(found).items():
+        cases = dict.fromkeys(case for case, _, _ in scores.values)
+        several = len({workload for _, workload in cases}) > 1
+        for table, workload in cases:
+            name = "-".join([metric, table, *([workload] if several else [])])
+            chart = _curves(found, metric, scores, (table, workload), keyed=True)
+            yield re.sub(r"[^\w-]+", "-", name), svg.Chart.standalone(chart)
+        if ratios := _ratio_chart(scores, _labels(found)[0], get_metric(metric).title):
+            yield f"{metric}-ratios", svg.Chart.standalone(ratios)
+
+
 def comparison_page(found: Comparison) -> str:
     """Render a comparison as one HTML page that needs nothing else."""
     study, scores = found.study, collect_scores(found)
@@ -190,7 +200,7 @@ def comparison_page(found: Comparison) -> str:
         "custodian": not study.public,
         "tables": list(dict.fromkeys(case[0] for case in cases)),
         "facts": _facts(found),
-        "names": [(svg.series_key(place), name) for place, name in enumerate(names)],
+        "names": [(svg.draw_key(place), name) for place, name in enumerate(names)],
         "sources": _describe_mechanisms(found),
         "metrics": [(name, get_metric(name)) for name in scores],
         "cases": [_describe_case(found, case, scores) for case in cases],
@@ -234,6 +244,7 @@ def _facts(found: Comparison) -> list[tuple[str, str]]:
         ("Budgets", ", ".join(f"{epsilon:g}" for epsilon in study.epsilons)),
         ("Delta", f"{study.delta:g}"),
         ("Runs of each case", f"{study.runs}"),
+        ("Made with Understudy", "; ".join(sorted({line["version"] for line in found.results.to_pylist()}))),
     ]
 
 
@@ -269,7 +280,7 @@ def _curves(found: Comparison, metric: str, scores: Scores, case: Case, *, keyed
     title = f"{get_metric(metric).title} against epsilon, {case[0]}"
     better = "more is better" if scores.better == "higher" else "less is better"
     words = {"x_words": "epsilon", "y_words": f"{get_metric(metric).title} ({better})"}
-    return svg.curves(title, series, keyed=keyed, **words)
+    return svg.draw_lines(title, series, keyed=keyed, **words)
 
 
 def _numbers(found: Comparison, scores: Scores, case: Case) -> dict[str, Any]:
@@ -308,7 +319,7 @@ def _front(found: Comparison, metric: str, scores: Scores, case: Case, epsilon: 
         series.append(svg.Series(name, [(*places[name], min(values), max(values))] if values else []))
     title = get_metric(metric).title
     words = {"x_words": "seconds of processor time, fit and sampling", "y_words": title}
-    chart = svg.points(f"{title} against time, {case[0]}", series, [names.index(name) for name in front], **words)
+    chart = svg.draw_points(f"{title} against time, {case[0]}", series, [names.index(name) for name in front], **words)
     return {"chart": chart, "names": front, "epsilon": epsilon, "metric": title}
 
 
@@ -320,14 +331,25 @@ def _rank_table(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tupl
     return sorted(lines, key=lambda line: fmean([rank if rank is not None else len(names) for rank in line[1]] or [0]))
 
 
-def _ratio_tables(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tuple[Metric, str, list[Ratio]]]:
-    """For each metric of which less is better, every mechanism against the first one."""
+def _ratio_tables(
+    names: Sequence[str], scores: Mapping[str, Scores]
+) -> list[tuple[Metric, str, list[Ratio], Markup | None]]:
+    """For each metric of which less is better, every mechanism against the first one, with a chart."""
     made = (
-        (get_metric(name), names[0], measure_ratios(one, names[0]))
+        (get_metric(name), names[0], measure_ratios(one, names[0]), _ratio_chart(one, names[0], get_metric(name).title))
         for name, one in scores.items()
         if one.better == "lower"
     )
     return [table for table in made if table[2]]
+
+
+def _ratio_chart(scores: Scores, baseline: str, title: str) -> Markup | None:
+    """Return a box for the ratios of each mechanism, as in Figure 2a of the AIM paper."""
+    boxes = [(one.mechanism, one.ratios) for one in measure_ratios(scores, baseline)]
+    if scores.better != "lower" or not boxes:
+        return None
+    words = f"{title} / {baseline}: least, quartiles, largest"
+    return svg.boxes(f"{title}: ratios", boxes, x_words=words, at=1.0)
 
 
 def _failures(found: Comparison) -> list[tuple[str, str, str, str, int]]:

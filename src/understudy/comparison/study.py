@@ -28,6 +28,9 @@ SUBSAMPLE = "subsample"
 
 SHARE = 0.1  # of the rows that `subsample` takes, unless it is given another
 
+CONDITIONS = ("delta", "rows")
+"""What the text of a mechanism may state beside its settings: the delta of its runs; ``rows=public``, bounded DP."""
+
 _NOT_PRIVATE = " (real rows, not private)"
 
 
@@ -39,11 +42,13 @@ class StudyTable:
         data: whatever `synthesize` takes; the rows are read once and sent to the workers.
         schema: what is public about its columns.
         workloads: its own workloads, where those of the grid do not fit.
+        public: the path of a public table like it, for mechanisms that choose their marginals from one.
     """
 
     data: Any
     schema: Schema
     workloads: tuple[str, ...] = ()
+    public: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Study:
         """
         for text in self.mechanisms.values():
             name, paper, given = parse_mechanism(text)
+            given = self._check_conditions(text, given)
             if name == SUBSAMPLE:
                 self._check_subsample(paper, given)
             elif name != AUTO or paper or given:
@@ -121,6 +127,17 @@ class Study:
                 known = ", ".join(self.mechanisms)
                 raise SettingError(f"runs_of: {label!r} is no mechanism of the study; it has {known}")
             as_whole(f"runs_of.{label}", runs, least=1)
+
+    def _check_conditions(self, text: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse conditions of a run that cannot be; returns the settings of its mechanism."""
+        if "delta" in given:
+            for epsilon in self.epsilons:
+                Budget.of(epsilon=epsilon, delta=given["delta"])
+        if given.get("rows", "public") != "public":
+            raise SettingError(f"mechanisms: {text!r}: write rows=public, or leave it out")
+        if "rows" in given and not self.public:
+            raise SettingError(f"mechanisms: {text!r}: the number of rows is public only if the table is (--public)")
+        return {name: value for name, value in given.items() if name not in CONDITIONS}
 
     def _check_subsample(self, paper: bool, given: Mapping[str, Any]) -> None:
         """Refuse real rows where they are private, and settings that they do not have."""
@@ -150,11 +167,14 @@ class Study:
     def spec(self, cell: Cell, data: Any = None) -> RunSpec:
         """Return the run of a cell."""
         name, paper, given = parse_mechanism(cell.mechanism)
-        if "workload" in setting_names(mechanism_classes().get(name)):
+        known, table = setting_names(mechanism_classes().get(name)), self.tables[cell.table]
+        if "workload" in known:
             given = {"workload": cell.workload} | given
-        budget: Any = {"epsilon": cell.epsilon, "delta": self.delta}
-        schema = self.tables[cell.table].schema
-        return RunSpec(data=data, schema=schema, mechanism=name, paper=paper, settings=given, **budget)
+        if "public" in known and table.public is not None:
+            given = {"public": table.public} | given
+        budget: Any = {"epsilon": cell.epsilon, "delta": given.pop("delta", self.delta)}
+        given.pop("rows", None)
+        return RunSpec(data=data, schema=table.schema, mechanism=name, paper=paper, settings=given, **budget)
 
     def scoring(self, cell: Cell) -> dict[str, Any]:
         """Return how a worker computes scores."""
@@ -238,7 +258,7 @@ def load_study(path: Path, folder: Path | None = None) -> Study:
     )
 
 
-_TABLE = ("data", "schema", "domain", "columns", "workloads")
+_TABLE = ("data", "schema", "domain", "columns", "workloads", "public")
 
 
 def _load_table(name: str, folder: Path, content: Any) -> StudyTable:
@@ -259,7 +279,9 @@ def _load_table(name: str, folder: Path, content: Any) -> StudyTable:
             raise SettingError(f"tables.{name}.columns: the domain has no column {min(lacking)!r}")
         schema = Schema.from_domain({column: sizes[column] for column in chosen})
     own = tuple(as_names(f"tables.{name}.workloads", content.get("workloads", ())))
-    return StudyTable(str(folder / content["data"]), schema, own)
+    public = content.get("public")
+    public = None if public is None else str(folder / as_path(f"tables.{name}.public", public))
+    return StudyTable(str(folder / content["data"]), schema, own, public)
 
 
 def make_study(**given: Any) -> Study:

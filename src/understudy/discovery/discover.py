@@ -26,6 +26,7 @@ from understudy.measurement import Measurement
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Column, Dialect, Schema
 from understudy.schema.file import OURS, FieldError, fill_field, parse_field
+from understudy.schema.linked import LinkedSchema
 from understudy.schema.open import MOST_DECIMALS, TYPES, Open, Shape, Words, trial_facts
 from understudy.schema.text import EXACT, parse_exact_numbers
 from understudy.source.open import Opener
@@ -47,7 +48,7 @@ _WEIGHT: Mapping[What, Fraction] = {
 
 
 def discovery_budget(
-    schema: Schema, share: float, *, epsilon: float | None, delta: float | None, rho: float | None
+    schema: Schema | LinkedSchema, share: float, *, epsilon: float | None, delta: float | None, rho: float | None
 ) -> Budget:
     """Return the budget of a run, with a part of delta set aside if values have to be discovered.
 
@@ -111,6 +112,7 @@ class Discovery:
         schema: what is declared, with open columns.
         rho: the total budget of all discoveries, in the account's currency.
         progress: called at each step.
+        part: the part of the delta that is left for discovery that may be used.
     """
 
     table: PrivateTable
@@ -118,6 +120,7 @@ class Discovery:
     schema: Schema
     rho: Fraction
     progress: Progress = silent
+    part: Fraction = Fraction(1)
     _facts: dict[str, Callable[[int], dict[str, Any]]] = field(default_factory=dict)
 
     def discover(self, fits: Callable[[Schema], bool]) -> Schema:
@@ -145,11 +148,11 @@ class Discovery:
 
         A column of unknown type has the weight of its most expensive outcome.
         """
-        weights = [_weight(column) for column in self.schema.open]
-        self._price = self.rho / sum(weights, Fraction(0))
+        self._price = self.rho / total_weight(self.schema.open)
         account = self.table.account
         self._before = account.spent
         self._delta = account.budget.discovery_delta - sum((charge.delta for charge in account.charges), Fraction(0))
+        self._delta *= self.part
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
             raise BudgetExceeded("nothing is left of the delta set aside for discovery; nothing was read")
@@ -234,6 +237,11 @@ def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:
         except (FieldError, SchemaError):
             continue
     raise SchemaError(f"column {column.name!r}: its declaration contradicts everything discovered; correct it")
+
+
+def total_weight(columns: Iterable[Open]) -> Fraction:
+    """Return the weight of columns: discoveries share their budget by it."""
+    return sum(map(_weight, columns), Fraction(0))
 
 
 def _weight(column: Open) -> Fraction:

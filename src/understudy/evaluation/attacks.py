@@ -23,7 +23,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.ceiling import Ceiling
 from understudy.arguments import as_progress, as_whole
 from understudy.domain import Clique, Domain
@@ -40,7 +40,7 @@ from understudy.release import Release
 from understudy.schema import Recoding, Schema
 from understudy.source import open_source
 from understudy.source.read import collect_table
-from understudy.tabulate import marginals
+from understudy.tabulate import marginals, to_dense
 
 WARNING = (
     "For the custodian only: computed from real rows, not differentially private. Do not publish these numbers, or "
@@ -285,9 +285,9 @@ def _run_again(release: Release, table: Any) -> tuple[Model, Sequence[Measuremen
     rho, plan = float(budget.capacity - aside), None
     if budget.proof == "pld":
         stated = replace(budget, proof="zcdp")
-        if can_plan(stated, receipt.neighbours):
-            plan, budget = certified_plan(mechanism.plan(schema.domain), stated, receipt.neighbours)
-            rho = float(budget.capacity)
+        plan, certified = certify_plan(mechanism.plan(schema.domain), stated, receipt.neighbours)
+        budget = budget if plan is None else certified
+        rho = float(budget.capacity)
     fit = mechanism.fit(PrivateTable(source, budget, plan=plan), rho=rho)
     return fit.model, fit.measurements, fit.recoding
 
@@ -444,7 +444,7 @@ class Tree:
         """Fit the tree of most mutual information to rows, or that of given edges; half a row is added to each cell."""
         wanted: list[Clique] = list(combinations(domain, 2)) if edges is None else list(edges)
         cliques: list[Clique] = [*((column,) for column in domain), *wanted]
-        counted = {c: _dense(table, domain.cells(c)) for c, table in marginals(dict(codes), domain, cliques)}
+        counted = {c: to_dense(table).astype(np.float64) for c, table in marginals(dict(codes), domain, cliques)}
         return cls._of_counts(domain, counted, wanted, spanning=edges is None)
 
     @classmethod
@@ -484,12 +484,6 @@ class Tree:
                 likely = likely + np.log(table[codes[a]])
         found: NDArray[np.int64] = np.broadcast_to(likely, (len(codes[column]), likely.shape[1])).argmax(axis=1)
         return found
-
-
-def _dense(counts: Any, cells: int) -> NDArray[np.float64]:
-    if isinstance(counts, np.ndarray):
-        return counts.astype(np.float64)
-    return np.bincount(counts.cells, counts.counts, cells).astype(np.float64)
 
 
 def _information(table: NDArray[np.float64]) -> float:

@@ -15,6 +15,7 @@ from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.linked import LinkedSchema
+from understudy.schema.rules import find_broken_rows
 from understudy.source.linked import LinkedRows, find_tables, read_tables
 
 
@@ -120,7 +121,7 @@ def _shares(codes: Any, size: int) -> Any:
 
 
 def check_integrity(tables: dict[str, Any], schema: LinkedSchema) -> dict[str, float]:
-    """Return the shares of references, keys, caps and orders that hold; each must be 1 in synthetic tables."""
+    """Return the shares of references, keys, caps, orders and rules that hold; each must be 1 in synthetic tables."""
     found: dict[str, float] = {}
     for name, key in schema.keys.items():
         if key is not None:
@@ -136,6 +137,12 @@ def check_integrity(tables: dict[str, Any], schema: LinkedSchema) -> dict[str, f
         found[f"caps({name})"] = _share(int((sizes <= link.max_children).sum()), len(sizes))
         if link.order:
             found[f"order({name})"] = _check_order(tables[name], parents, schema, name)
+    for name, one in schema.tables.items():
+        if one.rules:
+            cells = to_arrow_columns(tables[name], [column.name for column in one.coded], one.dialect.decimal)[0]
+            rows = pa.table(cells)
+            broken = find_broken_rows(one, one.encode(rows).codes, rows)
+            found[f"rules({name})"] = _share(int((~broken).sum()), len(broken))
     return found
 
 

@@ -24,6 +24,7 @@ from understudy.schema.linked import LinkedSchema, load_any
 from understudy.source.read import collect_table
 
 if TYPE_CHECKING:
+    from understudy.evaluation.attacks import Attacks
     from understudy.release import Release
     from understudy.release.linked import LinkedRelease
 
@@ -103,17 +104,25 @@ def write_report(
     *,
     real: Any = None,
     full: bool = False,
+    weight: str | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    attacks: Attacks | None = None,
     seed: int = 0,
+    overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Write the report about a release, as one HTML file.
 
     Args:
         release: the release, of one table or of linked tables, or the path of its file.
-        path: the .html file; never overwritten. With `real` it becomes *.custodian-only.html.
+        path: the .html file. With `real` it becomes *.custodian-only.html.
         real: the real table or the linked ones, whatever `synthesize` takes, to compare with.
         full: whether scores use more of the rows, values and tables; it takes minutes.
+        weight: a numeric column; weighted totals and shares are compared as well.
+        settings: settings by metric.
+        attacks: what `attack` found on the release, to show it as well.
         seed: of all random draws in a comparison.
+        overwrite: replace a file of that name.
         progress: called with each `Step`.
 
     Returns:
@@ -122,26 +131,35 @@ def write_report(
     **Privacy.** Without `real`, post-processing of the release. With it, for the custodian only.
 
     Raises:
-        OutputError: if the file exists.
-        SettingError: for `full` with linked tables.
+        OutputError: if the file exists already, or cannot be written.
+        SettingError: for a path that does not end in .html, or an option that needs `real` or a single table.
     """
     from understudy.release import Release, open_release
     from understudy.release.linked import LinkedRelease
     from understudy.report import custodian_report, public_report
 
+    chosen, target = full or weight is not None or bool(settings) or attacks is not None, as_path("path", path)
+    if real is None and chosen:
+        raise SettingError("weight, settings, attacks and full compare with the real table; give it as well (real)")
+    if target.suffix != ".html":
+        raise SettingError("a report is an .html file; give the output that ending")
+    if real is None and mark_path(target) == target:
+        raise SettingError("*.custodian-only.html is for reports with the real table; choose another output")
+    target = target if real is None else mark_path(target)
+    if target.exists() and not overwrite:
+        raise OutputError(f"{target} already exists; choose another output, or replace it (overwrite=True, --force)")
     loaded = release if isinstance(release, Release | LinkedRelease) else open_release(release)
-    target = as_path("path", path) if real is None else mark_path(as_path("path", path))
-    if target.exists():
-        raise OutputError(f"{target} already exists; choose another path")
     if isinstance(loaded, LinkedRelease):
-        if full:
-            raise SettingError("full: not possible with linked tables; leave it out")
+        if chosen:
+            raise SettingError("weight, settings, attacks and full are not possible with linked tables; leave them out")
         page = report_linked(loaded, real, seed=seed)
     elif real is None:
         page = public_report(loaded)
     else:
-        table = collect_table(real, loaded.schema)
-        page = custodian_report(loaded, table, full=full, seed=seed, progress=as_progress(progress))
+        table, show = collect_table(real, loaded.schema), as_progress(progress)
+        page = custodian_report(
+            loaded, table, weight=weight, settings=settings, full=full, attacks=attacks, seed=seed, progress=show
+        )
     write_text(page, target, private=real is not None)
     return target
 

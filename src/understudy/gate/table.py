@@ -24,8 +24,8 @@ from understudy.accounting.charge import (
     laplace_charge,
     laplace_sd,
     list_candidates,
-    numbers_by_clique,
     planned_charge,
+    read_numbers,
     threshold_charge,
 )
 from understudy.accounting.exact import float_above, float_below, sqrt_above
@@ -448,7 +448,8 @@ class PrivateTable:
 
         Args:
             source: the rows coded by another schema, or another table of the same units.
-            table: the name of that table in charges; None for another coding of the same rows.
+            table: the name of that table in charges; None for another coding of the same rows. The key of a unit may
+                have another name there.
 
         **Privacy.** Each source bounds every unit by itself. The sensitivities are those of the given source, because
         it may count more or fewer rows of a unit; all charges go to one account, so that they compose.
@@ -457,13 +458,14 @@ class PrivateTable:
             SettingError: if the source protects other units, or the run fixed its measurements in advance.
         """
         self._refuse_if_planned()
+        mine = self.__source.unit
         same = isinstance(source, Source) and source.rows_public == self.__source.rows_public
-        if same and table is None:
-            same = source.unit == self.__source.unit
-        if not same or source.unit.column != self.__source.unit.column:
+        if same:
+            same = source.unit == mine if table is None else (source.unit.column is None) == (mine.column is None)
+        if not same:
             raise SettingError("the other coding of the rows must protect the same units")
         view = self.recode(Recoding.identity())
-        view.__source, view.__domain, view.__table = source, source.domain, table
+        view.__source, view.__domain, view.__table = source, source.domain, table or self.__table
         view.__neighbours = _neighbours(source)
         return view
 
@@ -605,8 +607,8 @@ class PrivateTable:
             raise SettingError("select needs at least one candidate")
         if against is None and not all(wanted):
             raise SettingError("select: a candidate without columns has no first column; name one, or give `against`")
-        weight = None if weights is None else numbers_by_clique("weight", wanted, weights)
-        offset = None if offsets is None else numbers_by_clique("offset", wanted, offsets)
+        weight = None if weights is None else read_numbers("weight", wanted, weights)
+        offset = None if offsets is None else read_numbers("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)

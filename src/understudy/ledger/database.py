@@ -59,16 +59,9 @@ class Database:
     Args:
         address: the path of an SQLite file, or a `postgresql://` URL. By default the environment variable
             `UNDERSTUDY_LEDGER`, else a file in the user's data folder.
-        created: called in the transaction that creates a ledger at the default path.
     """
 
-    def __init__(
-        self,
-        address: str | os.PathLike[str] | None = None,
-        *,
-        created: Callable[[sa.Connection], None] | None = None,
-    ) -> None:
-        self._created = None if os.environ.get("UNDERSTUDY_LEDGER") else created
+    def __init__(self, address: str | os.PathLike[str] | None = None) -> None:
         path = address or os.environ.get("UNDERSTUDY_LEDGER") or default_path()
         given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
         if not isinstance(given, str) or "\0" in given:
@@ -167,8 +160,6 @@ class Database:
                     origin = f"understudy/{os.urandom(8).hex()}"
                     values = [{"name": "version", "value": str(VERSION)}, {"name": "origin", "value": origin}]
                     connection.execute(facts.insert(), values)
-                    if self._created is not None:
-                        self._created(connection)
         with engine.connect() as connection:
             version = int(connection.execute(sa.select(facts.c.value).where(facts.c.name == "version")).scalar_one())
         if version > VERSION:

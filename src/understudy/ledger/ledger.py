@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -128,7 +127,7 @@ class Ledger:
     """
 
     def __init__(self, address: str | os.PathLike[str] | None = None) -> None:
-        self._database = Database(address, created=_import_book if address is None else None)
+        self._database = Database(address)
 
     @property
     def exists(self) -> bool:
@@ -151,6 +150,18 @@ class Ledger:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    @contextmanager
+    def _read(self) -> Iterator[_Log]:
+        """Read entries within one transaction."""
+        with self._database.read() as connection:
+            yield _Log(connection)
+
+    @contextmanager
+    def _write(self) -> Iterator[_Log]:
+        """Read and add entries within one transaction, one writer at a time."""
+        with self._database.write() as connection:
+            yield _Log(connection)
 
     # -- runs ------------------------------------------------------------------------------------------------------
 
@@ -184,8 +195,7 @@ class Ledger:
         """
         _refuse_test_mode()
         check_name(dataset)
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             if key is not None and (known := self._find(log, key)) is not None:
                 return self._attempt(log, known)
             self._check_owner(log, dataset)
@@ -204,8 +214,7 @@ class Ledger:
             SettingError: in test mode.
         """
         _refuse_test_mode()
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             return self._attempt(log, self._resolve_run(log, run))
 
     def find(self, run: str) -> RunHandle:
@@ -214,16 +223,14 @@ class Ledger:
         Raises:
             LedgerError: if there is no such run.
         """
-        with self._database.read() as connection:
-            log = _Log(connection)
+        with self._read() as log:
             return self._handle(log, self._resolve_run(log, run), answers=False)
 
     def find_by_key(self, key: str) -> RunHandle | None:
         """Return the run of this key without its answers, or None; writes nothing."""
         if not self._database.exists:
             return None
-        with self._database.read() as connection:
-            log = _Log(connection)
+        with self._read() as log:
             run = self._find(log, key)
             return None if run is None else self._handle(log, run, answers=False)
 
@@ -231,8 +238,7 @@ class Ledger:
         """Return the finished run whose release has this digest, or None."""
         if not self._database.exists:
             return None
-        with self._database.read() as connection:
-            log = _Log(connection)
+        with self._read() as log:
             found = [entry.run for entry in log.find(kind="finish") if entry.body.get("release") == release]
             return self._handle(log, str(found[-1]), answers=False) if found else None
 
@@ -261,8 +267,7 @@ class Ledger:
             OutputError: if another process continues the run; its reservation stands.
             LedgerError: if the run has answers, or the ledger cannot be written.
         """
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             if log.last_of(handle.run) != handle.last:
                 raise OutputError(f"another process is continuing run {handle.run}")
             self._cancel(log, handle.run)
@@ -276,21 +281,18 @@ class Ledger:
             LedgerError: if there is no such run, or it has answers, whose charges stand.
             OutputError: if another process continued the run in the meantime.
         """
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             self._cancel(log, self._resolve_run(log, run))
 
     def reservations(self, dataset: str | None = None) -> list[Reservation]:
         """Return the runs about a dataset and datasets derived from it, or all runs; oldest first."""
         if not self._database.exists:
             return []
-        with self._database.read() as connection:
-            log = _Log(connection)
+        with self._read() as log:
             return log.reservations(None if dataset is None else _descendants(log, dataset))
 
     def _append(self, handle: RunHandle, kind: str, body: Mapping[str, Any], payload: bytes | None = None) -> None:
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             if log.last_of(handle.run) != handle.last:
                 raise OutputError(
                     f"another process is continuing run {handle.run}; this one stops. Nothing was answered twice"
@@ -356,8 +358,7 @@ class Ledger:
             SettingError: if the name is taken or not allowed, or a parent is unknown.
         """
         check_name(name)
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             known = {entry.dataset for entry in log.find(kind="dataset")}
             if name in known:
                 raise SettingError(f"dataset {name!r} is already in the ledger; choose another name")
@@ -370,8 +371,8 @@ class Ledger:
         """Return every dataset with its parents."""
         if not self._database.exists:
             return {}
-        with self._database.read() as connection:
-            return _parents(_Log(connection))
+        with self._read() as log:
+            return _parents(log)
 
     def grant(self, grant: Grant) -> Grant:
         """Add a grant and return it with its number. Only the user who entered a dataset grants budget for it.
@@ -382,8 +383,7 @@ class Ledger:
         if not isinstance(grant, Grant):
             raise SettingError("grant: give a `Grant`, such as Grant('people', epsilon=4)")
         check_name(grant.dataset)
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             self._check_grantor(log, grant.dataset)
             self._check_owner(log, grant.dataset)
             terms = {name: getattr(grant, name) for name in ("epsilon", "delta", "rho", "per", "to")}
@@ -395,11 +395,12 @@ class Ledger:
         Raises:
             SettingError: if there is no such grant, or another user entered its dataset.
         """
-        with self._database.write() as connection:
-            log = _Log(connection)
+        with self._write() as log:
             found = [grant for grant in log.grants() if grant.number == number and not grant.revoked]
             if not found:
-                raise SettingError(f"grant {number} is not in the ledger, or was revoked; `understudy ledger show`")
+                raise SettingError(
+                    f"grant {number} is not in the ledger, or was revoked; `understudy ledger show` lists them"
+                )
             self._check_grantor(log, found[0].dataset)
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 
@@ -407,13 +408,12 @@ class Ledger:
         """Return the grants of a dataset, or all."""
         if not self._database.exists:
             return []
-        with self._database.read() as connection:
-            return [grant for grant in _Log(connection).grants() if dataset in (None, grant.dataset)]
+        with self._read() as log:
+            return [grant for grant in log.grants() if dataset in (None, grant.dataset)]
 
     def amount_used(self, grant: Grant) -> float:
         """Return what counts towards a grant now, in its own unit; runs from before the first grant count too."""
-        with self._database.read() as connection:
-            log = _Log(connection)
+        with self._read() as log:
             return grant.amount_used(log.reservations_of(grant), log.now)
 
     def total(self, dataset: str) -> Total:
@@ -482,16 +482,15 @@ class Ledger:
             raise SettingError("name: say in at most 100 characters whom the token is for")
         secret = secrets.token_urlsafe(24)
         new = Token(token_holder(secret), role, name.strip())
-        with self._database.write() as connection:
+        with self._write() as log:
             body = {"holder": new.holder, "role": new.role, "name": new.name}
-            return replace(new, number=_Log(connection).add("token", body)), secret
+            return replace(new, number=log.add("token", body)), secret
 
     def tokens(self) -> list[Token]:
         """Return every token of the studio, revoked ones marked."""
         if not self._database.exists:
             return []
-        with self._database.read() as connection:
-            log = _Log(connection)
+        with self._read() as log:
             gone = {entry.body["token"] for entry in log.find(kind="revoke_token")}
             return [
                 Token(**entry.body, number=entry.number, revoked=entry.number in gone)
@@ -506,8 +505,8 @@ class Ledger:
         """
         if number not in [token.number for token in self.tokens() if not token.revoked]:
             raise SettingError(f"token {number} is not in the ledger, or was revoked")
-        with self._database.write() as connection:
-            _Log(connection).add("revoke_token", {"token": number})
+        with self._write() as log:
+            log.add("revoke_token", {"token": number})
 
     # -- tamper evidence -------------------------------------------------------------------------------------------
 
@@ -839,30 +838,3 @@ def _entry(row: Any) -> Entry:
         body = {}
     fields = {name: getattr(row, name) for name in ("number", "time", "kind", "dataset", "run", "who", "payload")}
     return Entry(**fields, body=body, leaf=bytes(row.leaf))
-
-
-def _import_book(connection: sa.Connection) -> None:
-    """Import the runs and yearly limits of the book of earlier versions."""
-    from platformdirs import user_data_path
-
-    folder = Path(os.environ.get("UNDERSTUDY_BOOK") or user_data_path("understudy") / "book")
-    log, numbers = _Log(connection), {}
-    for page in sorted([*folder.glob("*.limit"), *folder.glob("*.jsonl")]) if folder.is_dir() else []:
-        if not log.find(kind="dataset", dataset=page.stem):
-            log.add("dataset", {"parents": []}, dataset=page.stem)
-        try:
-            lines = [read_json(line) for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
-            if page.suffix == ".limit":
-                terms = Grant(page.stem, **lines[0], per="year")
-                body = {name: getattr(terms, name) for name in ("epsilon", "delta", "rho", "per", "to")}
-                numbers[page.stem] = log.add("grant", body, dataset=page.stem)
-            for old in (line for line in lines if page.suffix == ".jsonl" and "attempt" not in line):
-                run = secrets.token_hex(8)
-                body = {"budget": budget_to_dict(budget_from_dict(old)), "unit": old.get("protects", ""), "key": None}
-                body |= {"grants": [], "spec": {}, "time": old.get("time")}
-                log.add("reserve", body, dataset=page.stem, run=run)
-                log.add("finish", {"release": None, "imported": True}, dataset=page.stem, run=run)
-        except (OSError, ValueError, KeyError, TypeError, SettingError):
-            raise LedgerError(
-                f"{page} cannot be read; repair it, or move it away if it is no longer needed. Nothing was read"
-            ) from None

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from understudy.accounting import Budget, epsilon_of
-from understudy.accounting.exact import float_above, float_below, format_up, fraction_of
+from understudy.accounting.exact import float_above, float_below, format_up, parse_fraction
 from understudy.errors import SettingError
 
 YEAR = timedelta(days=365)
@@ -211,7 +211,7 @@ def budget_from_dict(data: Mapping[str, Any]) -> Budget:
     """
     numbers = {name: data.get(name) for name in ("rho", "epsilon", "delta", "discovery_delta")}
     numbers["discovery_delta"] = data.get("discovery_delta", data.get("purchase_delta"))  # the name in older ledgers
-    exact = {name: None if text is None else fraction_of(text) for name, text in numbers.items()}
+    exact = {name: None if text is None else parse_fraction(text) for name, text in numbers.items()}
     if exact["rho"] is None or any(number is not None and number < 0 for number in exact.values()):
         raise ValueError("a reservation is never negative")
     if (exact["epsilon"] is None) != (exact["delta"] is None):

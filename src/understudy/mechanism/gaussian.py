@@ -12,7 +12,7 @@ from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, Positive
 from understudy.model.fit import Fit, Generator, GeneratorName
-from understudy.model.product import product_of
+from understudy.model.product import fit_product
 from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -74,7 +74,7 @@ class Gaussian(Mechanism):
         if not self.raw:
             return None
         rows = noisy_total(measurements) if total is None else total
-        return product_of(domain, sum_to_columns(domain, measurements), total=rows)
+        return fit_product(domain, sum_to_columns(domain, measurements), total=rows)
 
     def make_generator(self) -> Generator:
         """Return a graphical model if it is small enough, else gradual updates."""

@@ -20,14 +20,14 @@ from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
-from understudy.mechanism.columns_first import count_rows
+from understudy.mechanism.columns_first import measure_rows
 from understudy.mechanism.compress import compress
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.junction_tree import JunctionTree, limit_cliques
 from understudy.model.protocol import Model
-from understudy.model.tree import MeasuredTable, implied_rows, measured_tables, nearest_counts
+from understudy.model.tree import MeasuredTable, estimate_rows, measured_tables, nearest_counts
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
@@ -84,7 +84,7 @@ class PrivBayes(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Select the network (GreedyBayes), measure its marginals (NoisyConditionals)."""
         declared = table
-        ones, left = count_rows(table, [], rho)
+        ones, left = measure_rows(table, [], rho)
         cells = self._useful_cells(table, table.rows_public or noisy_total(ones), (1 - self.beta) * left)
         if self.first and (wide := split_columns(table.domain, cells)[0]):
             progress(Step("measure", 0.0, "one-way marginals"))
@@ -168,7 +168,7 @@ class PrivBayes(Mechanism):
             countable = [family for family in found if table.can_measure(family)] or [(child,) for child in children]
             if degree == 1 and not domain.rules:  # a new column and one parent make no other clique of the tree larger
                 return countable
-            fitting = list(cliques_within(domain, dict.fromkeys(countable, 1.0), network, self.max_mib))
+            fitting = list(limit_cliques(domain, dict.fromkeys(countable, 1.0), network, self.max_mib))
             if degree == 1 or JunctionTree.of(domain, [*network, fitting[0]]).size_mib <= self.max_mib:
                 break
         return fitting
@@ -192,7 +192,7 @@ class PrivBayes(Mechanism):
         draws the columns one by one, each given its parents. Its rows satisfy the rules.
         """
         tables = measured_tables(domain, measurements)
-        rows = implied_rows(tables) if total is None else float(total)
+        rows = estimate_rows(tables) if total is None else float(total)
         counts = {clique: self._remove_negative(table, rows) for clique, table in tables.items()}
         potentials: dict[Clique, NDArray[np.float64]] = {(): np.zeros(())}
         for family, clique in families_of(domain, measurements).items():

@@ -7,7 +7,7 @@ marginals and its stopping rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from heapq import nlargest
 from itertools import combinations, islice
@@ -21,14 +21,14 @@ from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.adaptive import ModelMarginals
 from understudy.mechanism.base import Footprint, Positive, Share, one_way
-from understudy.mechanism.columns_first import ColumnsFirst, count_rows
+from understudy.mechanism.columns_first import ColumnsFirst, measure_rows
 from understudy.mechanism.privbayes import maximal_parents
 from understudy.mechanism.rap import choose_worst
 from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.junction_tree import JunctionTree, limit_cliques
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
 
@@ -44,10 +44,7 @@ _MOST_SETS, _MOST_CANDIDATES = 500, 20_000  # sets of parents of a column in a c
 _PAPER_CELLS = 5e7  # of all cliques of the graph together, and a fifth of that of one clique
 _PAPER_PENALTY = 1e-8  # of the graph's score, for each cell of its cliques
 _PAPER_ENOUGH, _PAPER_TOLERANCE = (1.2, 0.7), 1e-3  # losses at which fits stop, as multiples of that of the noise
-_ROUND_TOLERANCES, _MEDIUM_MIB = (
-    (0.05, 0.01),
-    8.0,
-)  # tolerance of the fit before a selection, of large and smaller models
+_ROUND_TOLERANCES, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance between steps, of large and smaller models
 
 
 class PrivMRF(ColumnsFirst):
@@ -133,7 +130,7 @@ class PrivMRF(ColumnsFirst):
         self._check_width(table.domain)
         declared, total = table.domain, table.rows_public
         raw, _, left, table = self.measure_columns(table, one_way(declared), rho=rho, progress=progress)
-        raw, left = count_rows(table, raw, left)
+        raw, left = measure_rows(table, raw, left)
         rows, domain = float(total or noisy_total(raw)), table.domain
         varying = [column for column, size in domain.items() if size > 1]
         if not varying:  # no column has two codes left: measure columns again
@@ -157,8 +154,6 @@ class PrivMRF(ColumnsFirst):
             admissible=table.can_measure,
             as_printed=self.as_printed,
         )
-        if self.as_printed:
-            initial = fill_marginals(initial, candidates, len(varying))
         steps = max(1, min(len(varying) // 2, _MOST_STEPS)) if later else 0
         shared = left * (1 - self.graph - self.choosing if steps else 1 - (self.graph if pairs else 0))
         rho_each = shared / (len(initial) + later)
@@ -170,7 +165,7 @@ class PrivMRF(ColumnsFirst):
             count = later // steps + (step < later % steps)
             weights = {r: w for r, w in candidates.items() if r not in chosen} or candidates
             asked = draw_candidates(weights, _STEP_CANDIDATES, step)
-            open_ = cliques_within(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
+            open_ = limit_cliques(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
             if self.errors == "measured":
                 batch, lost = take_worst(table, model, open_, count=count, rho=self.choosing * left / steps)
                 candidates |= {r: candidates[r] / 2 for r in lost}
@@ -328,43 +323,70 @@ def first_marginals(
     admissible: Callable[[Clique], bool] = lambda clique: True,
     as_printed: bool = False,
 ) -> list[Clique]:
-    """Return for each column the best marginal of a small Bayesian network in one of the cliques, or the column.
+    """Return for each column its best marginal in the networks of the cliques, or the column by itself.
 
-    The network of a clique starts at its first column; as printed, at one that is drawn, by the SHA-256 of the names of
-    the columns, and marginals are kept whatever their score. The next column is the one with the best set of parents
-    among those before it, by the CFS score; a set is as large as `cells` and `columns` allow, and its table is
-    `admissible`.
+    As printed, marginals are kept whatever their score, but not those within another one; then other marginals of the
+    networks, drawn by the SHA-256 of their columns' names, fill up to the number of columns.
+
+    Args:
+        domain: the columns.
+        cliques: the cliques of the graph.
+        scores: the noisy dependence of each pair.
+        cells: the most cells of a marginal.
+        columns: the most columns of a marginal.
+        admissible: whether a marginal may be measured.
+        as_printed: as in the paper's code.
     """
     best: dict[str, tuple[float, Clique]] = {}
-    least = -math.inf if as_printed else 0.0
+    least, others = -math.inf if as_printed else 0.0, dict[Clique, float]()
     for clique in cliques:
         root = max(clique, key=lambda column: _draw("root", clique, column)) if as_printed else clique[0]
-        known, waiting = [root], [column for column in clique if column != root]
-        while waiting:
-            found = []
-            for column in waiting:
-                for degree in range(columns - 1, 0, -1):
-                    sets = islice(maximal_parents(domain, known, cells // domain[column], degree), _MOST_SETS)
-                    fitting = [chosen for chosen in sets if chosen and admissible((column, *chosen))]
-                    found += [(cfs_score(column, chosen, scores), column, chosen) for chosen in fitting]
-                    if fitting:
-                        break
-            if not found:
-                break
-            score, column, chosen = max(found)
+        for score, column, marginal in grow_network(domain, clique, scores, root, cells, columns, admissible):
+            others[marginal] = 1.0
             if score > best.get(column, (least, ()))[0]:
-                best[column] = score, domain.canonical((column, *chosen))
-            known.append(column)
-            waiting.remove(column)
-    marginals = dict.fromkeys(marginal for _, marginal in best.values())
-    covered = {column for marginal in marginals for column in marginal}
-    return [*marginals, *((column,) for column, size in domain.items() if size > 1 and column not in covered)]
+                best[column] = score, marginal
+    found = list(dict.fromkeys(marginal for _, marginal in best.values()))
+    if as_printed:
+        found = [r for r in found if not any(set(r) < set(other) for other in found)]
+    covered = {column for marginal in found for column in marginal}
+    found += [(column,) for column, size in domain.items() if size > 1 and column not in covered]
+    if as_printed:
+        for r in draw_candidates(others, len(others), -1):
+            if len(found) < sum(size > 1 for size in domain.values()) and not any(set(r) <= set(one) for one in found):
+                found.append(r)
+    return found
 
 
-def fill_marginals(marginals: Sequence[Clique], candidates: Iterable[Clique], count: int) -> list[Clique]:
-    """Add candidates, drawn evenly by the SHA-256 of their columns' names, until there are this many marginals."""
-    others = {r: 1.0 for r in candidates if r not in marginals}
-    return [*marginals, *draw_candidates(others, max(0, count - len(marginals)), -1)]
+def grow_network(
+    domain: Domain,
+    clique: Clique,
+    scores: Scores,
+    root: str,
+    cells: int,
+    columns: int,
+    admissible: Callable[[Clique], bool],
+) -> Iterator[tuple[float, str, Clique]]:
+    """Yield the columns of a Bayesian network in a clique: the CFS score, the column, the marginal with its parents.
+
+    The next column is the one with the best set of parents among those before it; a set is as large as `cells` and
+    `columns` allow. The network ends early if no column has parents left.
+    """
+    known, waiting = [root], [column for column in clique if column != root]
+    while waiting:
+        found = []
+        for column in waiting:
+            for degree in range(columns - 1, 0, -1):
+                sets = islice(maximal_parents(domain, known, cells // domain[column], degree), _MOST_SETS)
+                fitting = [chosen for chosen in sets if chosen and admissible((column, *chosen))]
+                found += [(cfs_score(column, chosen, scores), column, chosen) for chosen in fitting]
+                if fitting:
+                    break
+        if not found:
+            break
+        score, column, chosen = max(found)
+        yield score, column, domain.canonical((column, *chosen))
+        known.append(column)
+        waiting.remove(column)
 
 
 def take_worst(

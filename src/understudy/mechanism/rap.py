@@ -16,13 +16,12 @@ from understudy.measurement import Cell, Measurement, noisy_total
 from understudy.mechanism.adaptive import ModelMarginals
 from understudy.mechanism.aim import fit_into
 from understudy.mechanism.base import Count, Footprint, Share
-from understudy.mechanism.columns_first import ColumnsFirst
-from understudy.mechanism.columns_first import count_rows as measure_rows
+from understudy.mechanism.columns_first import ColumnsFirst, measure_rows
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.network import CellTraining
 from understudy.model.protocol import Model
-from understudy.model.relaxed import CellProjection, RelaxedModel, count_rows, relaxed_of
+from understudy.model.relaxed import CellProjection, RelaxedModel, count_rows, fit_relaxed
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
@@ -156,7 +155,7 @@ class RAP(ColumnsFirst):
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
     ) -> RelaxedModel:
         """Fit relaxed rows to all measurements so far, starting from those of the previous round."""
-        return relaxed_of(domain, measurements, total=total, start=before)
+        return fit_relaxed(domain, measurements, total=total, start=before)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the candidates' tables, true and by the model, and of relaxed rows with gradients."""

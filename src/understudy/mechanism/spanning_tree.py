@@ -19,7 +19,7 @@ from understudy.gate.table import LARGEST_TABLE
 from understudy.measurement import Measurement
 from understudy.mechanism.base import Footprint
 from understudy.model.generate import re_express_all
-from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.junction_tree import JunctionTree, limit_cliques
 from understudy.model.tree import fit_one_ways
 from understudy.progress import Progress, Step, silent
 
@@ -163,7 +163,7 @@ def spanning_tree(
 def leave_room_for_rules(domain: Domain, pairs: list[Clique], chosen: Iterable[Clique]) -> list[Clique]:
     """Return the pairs that keep the model small: with rules, whose columns share a clique, pairs may form cycles."""
     return (
-        list(cliques_within(domain, dict.fromkeys(pairs, 1.0), chosen, RULED_MIB)) if domain.rules and pairs else pairs
+        list(limit_cliques(domain, dict.fromkeys(pairs, 1.0), chosen, RULED_MIB)) if domain.rules and pairs else pairs
     )
 
 

@@ -24,7 +24,7 @@ from understudy.metric.flow import Network, Solver, Whole, solve_flow
 from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.column import Coded
-from understudy.tabulate import Counts, SparseCounts
+from understudy.tabulate import Counts, to_dense
 
 _EXACT = 10_000_000
 _ROUNDED = 1_000_000
@@ -370,7 +370,7 @@ def _scale_weights(attributes: list[Attribute]) -> list[Attribute]:
 
 
 def _merge_levels(table: Counts, target: Target, columns: Mapping[str, Coded]) -> NDArray[np.int64]:
-    counts = table.dense() if isinstance(table, SparseCounts) else table
+    counts = to_dense(table)
     counts = counts.reshape([columns[name].size for name in target.clique])
     for axis, name in enumerate(target.clique):
         if name in target.level:
@@ -421,6 +421,6 @@ METRIC = Metric(
     better="lower",
     best=0.0,
     worst=2.0,
-    meaning="What it costs to turn the synthetic tables of one and two columns into the real ones by moving, adding "
-    "and removing rows, per real row. Moving to a neighbouring value is cheap, tiny differences are free.",
+    meaning="What it costs to turn the synthetic tables of one, two and three columns into the real ones by moving, "
+    "adding and removing rows, per real row. Moving to a neighbouring value is cheap, tiny differences are free.",
 )

@@ -59,7 +59,7 @@ def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng
     notes: tuple[str, ...] = () if names else ("No column is numeric.",)
     notes += () if drawn is None else (f"{settings.most} of {len(pairs)} pairs with groups, drawn at random.",)
     parts = (*overall, *within, *noise, *signed)
-    return Score(METRIC.name, float(np.mean(halves)) if halves else 0.0, "lower", 0.0, parts, notes)
+    return METRIC.score(float(np.mean(halves)) if halves else 0.0, parts, notes)
 
 
 def _column_errors(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Counted, Metric, Part, Score
 from understudy.metric.tables import find_column, require_same_columns
 from understudy.schema import Schema
-from understudy.tabulate import SparseCounts
+from understudy.tabulate import to_dense
 
 SMALL = 0.05
 MISLEADING = 0.2
@@ -46,9 +46,8 @@ def pie_chart(real: Counted, synthetic: Counted, schema: Schema, settings: Setti
         raise SettingError("pie_chart: the three columns have too many cells together; give the schema coarser bins")
     tables = []
     for table in (real, synthetic):
-        counted = next(iter(table.counts([clique])))[1]
-        dense = counted.dense() if isinstance(counted, SparseCounts) else counted
-        tables.append(dense.reshape(-1, real.domain[settings.type]).astype(np.float64))
+        ((_, counts),) = table.counts([clique])
+        tables.append(to_dense(counts).reshape(-1, real.domain[settings.type]).astype(np.float64))
     scores = pie_score(*tables)
     parts = (Part("total", "score", float(scores.sum())), Part("total", "rows", float(len(scores))))
     return METRIC.score(float(scores.mean()), parts)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 
-from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows, require_same_columns
+from understudy.metric.tree import grow
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 
@@ -113,7 +113,6 @@ Model: TypeAlias = Literal["logistic", "cart"]
 _CHOOSING_ROWS = 10_000
 _COMPLEXITIES = 8
 _LARGEST_RATIO = 1000.0
-_LEAF, _SPLIT = 7, 20  # rpart's defaults, which the study used
 
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
@@ -276,20 +275,16 @@ def choose_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> 
     if model != "cart":
         return 0.0
     data = data.take(rng.permutation(len(data.synthetic))[:_CHOOSING_ROWS])
-    path = _make_tree(0.0).cost_complexity_pruning_path(_order_categories(data)(data), data.synthetic)
-    choices = np.unique(np.quantile(np.maximum(path.ccp_alphas, 0.0), np.linspace(0.2, 1.0, _COMPLEXITIES)))[:-1]
-    fold = _assign_folds(data.synthetic, 5, rng)
-    errors = [(_cross_error(data, fold, float(alpha)), -float(alpha)) for alpha in choices] or [(0.0, 0.0)]
-    return -min(errors)[1]
-
-
-def _cross_error(data: Stacked, fold: NDArray[np.int64], complexity: float) -> float:
-    total = 0.0
+    links = grow(data.features, data.synthetic, data.unordered).complexities()
+    if not len(links):
+        return 0.0
+    choices = np.unique(np.quantile(np.maximum(links, 0.0), np.linspace(0.2, 1.0, _COMPLEXITIES)))
+    fold, errors = _assign_folds(data.synthetic, 5, rng), np.zeros(len(choices))
     for number in range(5):
-        train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        chance, _ = _fit("cart", data.take(train), complexity)
-        total += float(((chance(data.take(test)) - data.synthetic[test]) ** 2).sum())
-    return total
+        train, test = data.take(np.flatnonzero(fold != number)), data.take(np.flatnonzero(fold == number))
+        tree = grow(train.features, train.synthetic, train.unordered)
+        errors += [((tree.prune(c).predict(test.features) - test.synthetic) ** 2).sum() for c in choices.tolist()]
+    return float(choices[np.flatnonzero(errors == errors.min())[-1]])
 
 
 def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stacked], Array], int]:
@@ -301,42 +296,8 @@ def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stac
     if model == "logistic":
         fit: Logistic = fit_logistic(data.terms, labels)
         return lambda rows: fit.chance(rows.terms), fit.parameters
-    ordered = _order_categories(data)
-    tree = _make_tree(complexity).fit(ordered(data), labels)
-    return lambda rows: np.asarray(tree.predict_proba(ordered(rows))[:, 1], dtype=np.float64), 0
-
-
-def _order_categories(data: Stacked) -> Callable[[Stacked], Array]:
-    """Return a function that replaces categories by their share of synthetic rows in `data`; others by that of all.
-
-    Of all ways to divide categories into two sets, a cut in this order is the best (Breiman et al. 1984, Theorem 4.5).
-    rpart orders them anew in every node of the tree; here they are ordered once, in the rows of the root.
-    """
-    shares: dict[int, Array] = {}
-    overall = float(data.synthetic.mean())
-    for place in data.unordered:
-        codes = data.features[:, place].astype(np.int64)
-        rows, made = np.bincount(codes), np.bincount(codes, weights=data.synthetic)
-        shares[place] = np.where(rows > 0, made / np.maximum(rows, 1), overall)
-
-    def ordered(rows: Stacked) -> Array:
-        features = rows.features.copy()
-        for place, share in shares.items():
-            codes = features[:, place].astype(np.int64)
-            features[:, place] = np.where(codes < len(share), share[np.minimum(codes, len(share) - 1)], overall)
-        return features
-
-    return ordered
-
-
-def _make_tree(complexity: float) -> Any:
-    try:
-        from sklearn.tree import DecisionTreeClassifier
-    except ImportError:
-        raise SettingError("trees need scikit-learn: pip install 'understudy[eval]'") from None
-    return DecisionTreeClassifier(
-        min_samples_leaf=_LEAF, min_samples_split=_SPLIT, ccp_alpha=max(complexity, 0.0), random_state=0
-    )
+    tree = grow(data.features, labels, data.unordered, complexity)
+    return lambda rows: tree.predict(rows.features), 0
 
 
 def _assign_folds(labels: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -118,9 +118,8 @@ def _weigh_tables(
     if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
         raise SettingError("workload_error.weight needs rows; counts alone cannot be weighted")
     if not isinstance(weight, str) or weight not in real.units:
-        raise SettingError(
-            f"workload_error.weight: {find_column(schema, weight, 'workload_error.weight').name!r} is not numeric"
-        )
+        name = find_column(schema, weight, "workload_error.weight").name
+        raise SettingError(f"workload_error.weight: column {name!r} is not numeric; choose another")
     masses = [np.maximum(np.nan_to_num(table.units[weight]), 0.0) for table in (real, synthetic)]
     if not masses[0].sum() > 0:
         raise SettingError(f"workload_error.weight: the weights of {weight!r} add up to nothing; choose another column")

@@ -37,7 +37,7 @@ class NoisyTable:
     variance: Array
 
 
-def noisy_tables(domain: Domain, measurements: Sequence[Measurement]) -> list[NoisyTable]:
+def average_tables(domain: Domain, measurements: Sequence[Measurement]) -> list[NoisyTable]:
     """Make one table for each measured clique; repeated measurements are averaged by precision.
 
     Args:
@@ -119,7 +119,7 @@ def make_consistent(
     """
     if not tables:
         return {}
-    masks = {table.clique: forbidden_mask(table.clique, table.counts.shape, forbidden or {}) for table in tables}
+    masks = {table.clique: find_forbidden_cells(table.clique, table.counts.shape, forbidden or {}) for table in tables}
     tables = [table if masks[table.clique] is None else _empty_cells(table, masks[table.clique]) for table in tables]
     counts = {table.clique: table.counts for table in tables}
     shared = [_SharedColumns(columns, tables) for columns in shared_sets(counts)]
@@ -205,7 +205,7 @@ def _project(table: Array, mask: NDArray[np.bool_] | None, rows: float) -> Array
     return out
 
 
-def forbidden_mask(
+def find_forbidden_cells(
     clique: Clique, shape: tuple[int, ...], forbidden: Mapping[Clique, NDArray[np.bool_]]
 ) -> NDArray[np.bool_] | None:
     """Return the cells of a table that some rule forbids; None if none does."""
@@ -224,7 +224,7 @@ def _empty_cells(table: NoisyTable, mask: Any) -> NoisyTable:
     return NoisyTable(table.clique, np.where(mask, 0.0, table.counts), np.where(mask, _SURE, 1.0) * table.variance)
 
 
-def marginal_of(tables: Mapping[Clique, Array], columns: Clique) -> Array | None:
+def sum_smallest_table(tables: Mapping[Clique, Array], columns: Clique) -> Array | None:
     """Sum the smallest table that covers these columns, axes in this order; None if no table covers them."""
     covering = [clique for clique in tables if set(columns) <= set(clique)]
     if not covering:

@@ -17,7 +17,7 @@ from understudy.measurement import Measurement, Query, weighted_mean
 from understudy.model.descent import minimise
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.problem import make_problem, warm_potentials
+from understudy.model.problem import make_problem, start_warm
 from understudy.progress import Progress, Step
 
 _ENOUGH_DEVIATIONS = 20.0  # a declared total further than this from the measurements contradicts them
@@ -75,7 +75,7 @@ def estimate(
     problem = make_problem(tree, measurements, rows, masks, tolerance=tolerance)
     x, report = minimise(
         problem,
-        warm=None if warm_start is None else warm_potentials(problem, warm_start),
+        warm=None if warm_start is None else start_warm(problem, warm_start),
         tolerance=tolerance,
         enough=0.5 * enough * sum(len(m.values) for m in measurements),
         max_seconds=max_seconds,

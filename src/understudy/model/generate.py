@@ -12,14 +12,14 @@ from understudy.errors import InputError
 from understudy.measurement import Measurement, Scaling
 from understudy.model.estimate import estimate, weigh_as_printed
 from understudy.model.fit import Fit, Generator
-from understudy.model.gum import gum_of
+from understudy.model.gum import fit_gum
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.network import network_of
-from understudy.model.ordered import order_groups, ordered_counts
-from understudy.model.product import product_of
+from understudy.model.network import fit_network
+from understudy.model.ordered import fit_ordered_counts, order_groups
+from understudy.model.product import fit_product
 from understudy.model.protocol import Model
-from understudy.model.relaxed import relaxed_of
-from understudy.model.tree import tree_fit
+from understudy.model.relaxed import fit_relaxed
+from understudy.model.tree import fit_tree
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
@@ -70,20 +70,20 @@ def _generate_model(
     limit = generator.limit_mib
     if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
-        return product_of(merged, tables, total=total)
+        return fit_product(merged, tables, total=total)
     if generator.name in ("rap", "gem"):
         progress(Step("estimate", None, "relaxed rows"))
-        return (relaxed_of if generator.name == "rap" else network_of)(merged, tables, total=total)
+        return (fit_relaxed if generator.name == "rap" else fit_network)(merged, tables, total=total)
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
             if generator.as_printed:
                 tables, total = weigh_as_printed(merged, tables, total)
             if generator.name == "tree":
-                return tree_fit(merged, tables, total=total, progress=progress)
+                return fit_tree(merged, tables, total=total, progress=progress)
             return estimate(merged, tables, total=total, enough=generator.enough, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
-    return gum_of(merged, tables, total=total, updates=generator.updates)
+    return fit_gum(merged, tables, total=total, updates=generator.updates)
 
 
 # Measurements over merged codes
@@ -132,8 +132,8 @@ def re_express_all(
 
     Mechanisms measure partly before and partly after codes are merged. Merging makes tables smaller, so the length of
     a table shows which domain it belongs to. The measurements of a column with an axis are replaced by
-    `ordered_counts` with so small a sigma that models follow them: the non-negative cells of larger tables would bias
-    the column again. Tables of such a column and another one are fitted group by group (`order_groups`).
+    `fit_ordered_counts` with so small a sigma that models follow them: the non-negative cells of larger tables would
+    bias the column again. Tables of such a column and another one are fitted group by group (`order_groups`).
 
     Args:
         domain: the declared domain.
@@ -146,7 +146,7 @@ def re_express_all(
         InputError: if a measurement fits neither domain.
     """
     merged = recoding.recode(domain)
-    ordered = ordered_counts(domain, measurements, recoding, groups, total)
+    ordered = fit_ordered_counts(domain, measurements, recoding, groups, total)
     out = []
     for measurement in measurements:
         if len(measurement.clique) == 1 and measurement.clique[0] in ordered:

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.model.elimination import eliminate, plan_elimination
-from understudy.model.junction_tree import JunctionTree, ordered_columns
+from understudy.model.junction_tree import JunctionTree, sort_columns
 from understudy.model.projection import Projector
 from understudy.model.propagate import Propagation
-from understudy.model.protocol import FitReport
+from understudy.model.protocol import FitReport, Model, cannot_occur, read_chances
 
 _LARGEST = 1e15  # largest potential of a saved model: logarithms of counts and their ratios are far smaller
 
 
-class GraphicalModel:
+class GraphicalModel(Model):
     """A distribution over a domain: the product of exponentiated potentials, scaled to a number of rows.
 
     **Guarantees.** Cells that the domain forbids have probability 0 for any potentials. Threads may share a model; they
@@ -143,9 +143,9 @@ class GraphicalModel:
             InputError: if a code is outside the column, or the combination cannot occur.
         """
         potentials = dict(self._potentials)
-        for column in self.domain.check(tuple(where)):
+        for column, chances in read_chances(self.domain, where).items():
             with np.errstate(divide="ignore"):
-                only = np.log(_read_chances(column, self.domain[column], where[column]))
+                only = np.log(chances)
             host = next((clique for clique in potentials if column in clique), (column,))
             spread = only.reshape([-1 if c == column else 1 for c in host])
             potentials[host] = potentials.get(host, np.zeros(self.domain.shape(host))) + spread
@@ -156,7 +156,7 @@ class GraphicalModel:
         except InputError:
             expected = 0.0
         if not expected > 0.0:
-            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
+            raise cannot_occur(where)
         given.total = expected
         return given
 
@@ -181,7 +181,7 @@ class GraphicalModel:
         try:
             member, flat = np.asarray(arrays["cliques"]), np.asarray(arrays["potentials"], np.float64)
             cliques = [tuple(c for c, inside in zip(domain, row, strict=True) if inside) for row in member.tolist()]
-            ordered = [tuple(c for c in ordered_columns(domain) if c in clique) for clique in cliques]
+            ordered = [tuple(c for c in sort_columns(domain) if c in clique) for clique in cliques]
             ends = np.cumsum([0, *map(domain.cells, ordered)])
             if ends[-1] != flat.size or not ((np.abs(flat) <= _LARGEST) | np.isneginf(flat)).all():
                 raise ReleaseError("the model's arrays do not fit its domain; the release is damaged")
@@ -216,17 +216,6 @@ class GraphicalModel:
         return Projector(self._propagation, self.total)
 
 
-def _read_chances(column: str, size: int, given: int | NDArray[np.float64]) -> NDArray[np.float64]:
-    chances = np.asarray(given, np.float64)
-    if chances.ndim == 0:
-        if not 0 <= chances < size:
-            raise InputError(f"column {column!r}: code {given} is not in 0..{size - 1}")
-        return np.where(np.arange(size) == chances, 1.0, 0.0)
-    if chances.shape != (size,) or not ((chances >= 0.0) & (chances <= 1.0)).all():
-        raise InputError(f"column {column!r}: give a probability for each of its {size} codes")
-    return chances
-
-
 def _apply_rules(domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]) -> dict[Clique, NDArray[np.float64]]:
     """Set the potentials of forbidden cells to minus infinity."""
     found = dict(potentials)
@@ -241,7 +230,7 @@ def _merge_contained(
     domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]
 ) -> dict[Clique, NDArray[np.float64]]:
     """Bring potentials into the engine's column order, and add those of contained cliques to a containing one."""
-    columns = ordered_columns(domain)
+    columns = sort_columns(domain)
     out: dict[Clique, NDArray[np.float64]] = {}
     orders = {clique: tuple(column for column in columns if column in domain.check(clique)) for clique in potentials}
     for clique, order in sorted(orders.items(), key=lambda item: len(item[1]), reverse=True):

@@ -1,12 +1,13 @@
 """The gradual update method of PrivSyn: rows are edited until their marginals are near the consistent noisy ones.
 
-`gum_of` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two steps:
-a `Plan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves out.
+`fit_gum` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two
+steps: a `Plan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.consistency import make_consistent, marginal_of, noisy_tables
+from understudy.model.consistency import average_tables, make_consistent, sum_smallest_table
 from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import DAMAGED, Model
 
 Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
@@ -61,7 +63,7 @@ _FEWEST_ROWS, _MOST_ROWS = 10_000, 1_000_000
 """Fewest and most rows of the cached sample that answers what no table covers."""
 
 
-class GumModel:
+class GumModel(Model):
     """The model of PrivSyn: consistent tables, which need no junction tree, and rows made by gradual updates.
 
     Cells that the domain forbids are 0 in the tables and occur in no row.
@@ -98,10 +100,6 @@ class GumModel:
             table = np.multiply.outer(table, self._share(tuple(columns)))
         order = [column for columns in parts.values() for column in columns]
         return np.asarray(table.transpose([order.index(column) for column in clique]))
-
-    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, Array]:
-        """Expected counts of many cliques."""
-        return {clique: self.project(clique) for clique in cliques}
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Make synthetic rows as coded columns; the same generator state gives the same rows."""
@@ -140,7 +138,7 @@ class GumModel:
         Raises:
             ReleaseError: if the arrays do not fit the domain.
         """
-        damaged = ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+        damaged = ReleaseError(DAMAGED)
         try:
             lengths, columns = (np.asarray(arrays[name], dtype=np.int64) for name in ("lengths", "columns"))
             counts, total = np.asarray(arrays["counts"], dtype=np.float64), float(arrays["total"])
@@ -163,7 +161,7 @@ class GumModel:
         return cls(domain, total, shaped, updates)
 
     def _share(self, columns: Clique) -> Array:
-        found = marginal_of(self.tables, columns)
+        found = sum_smallest_table(self.tables, columns)
         if found is None:
             found = self._count_sample(columns)
         share: Array = found / found.sum()
@@ -194,7 +192,7 @@ class GumModel:
         return number
 
 
-def gum_of(
+def fit_gum(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, updates: str = "tree"
 ) -> GumModel:
     """Make a model of measurements by consistency and gradual updates.
@@ -210,8 +208,8 @@ def gum_of(
     Raises:
         InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
     """
-    tables = make_consistent(noisy_tables(domain, measurements), total=total, forbidden=domain.forbidden)
-    tables |= rule_tables(domain, tables)
+    tables = make_consistent(average_tables(domain, measurements), total=total, forbidden=domain.forbidden)
+    tables |= make_rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
     return GumModel(domain, rows, tables, updates)
 
@@ -371,7 +369,7 @@ def _mutual_information(table: Array, axis: int) -> float:
 
 
 def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
-    table = marginal_of(tables, (column,))
+    table = sum_smallest_table(tables, (column,))
     return np.ones(domain[column]) if table is None else table
 
 
@@ -484,7 +482,7 @@ def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[
 _RAKING_ROUNDS = 100
 
 
-def rule_tables(domain: Domain, tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
+def make_rule_tables(domain: Domain, tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
     """Make a table for every rule whose columns no given table covers: independent columns, raked to allowed cells.
 
     Raking keeps the counts of the single columns as far as the rule allows.

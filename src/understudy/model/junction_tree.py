@@ -51,7 +51,7 @@ class JunctionTree:
             SchemaError: if a column is unknown or repeated.
             SettingError: if the tree is larger than the limit.
         """
-        columns = ordered_columns(domain)
+        columns = sort_columns(domain)
         graph = _graph_of(domain, columns, [*cliques, *(rule.clique for rule in domain.rules)])
         found = _search(graph, _sizes(domain, columns), [[]], -1.0)[1]
         tree = cls(
@@ -97,7 +97,7 @@ class JunctionTree:
         This is the same search as in `of`, so the sizes are those of the built trees; but a tree of at most
         `enough_mib` may turn out smaller, because the search ends early there.
         """
-        columns = ordered_columns(self.domain)
+        columns = sort_columns(self.domain)
         place = {column: i for i, column in enumerate(columns)}
         members = [[place[c] for c in self.domain.check(clique) if c in place] for clique in candidates]
         graph = self._graph.tolist()
@@ -109,7 +109,7 @@ class JunctionTree:
         return np.array([sizes[edges] for edges in added]) * _MIB
 
 
-def cliques_within(
+def limit_cliques(
     domain: Domain, weights: Mapping[Clique, float], measured: Iterable[Clique], limit_mib: float
 ) -> dict[Clique, float]:
     """Return the candidates whose junction tree, together with the measured cliques, stays within the limit.
@@ -127,7 +127,7 @@ def cliques_within(
     return {clique: weight for (clique, weight), fits in zip(weights.items(), small, strict=True) if fits}
 
 
-def ordered_columns(domain: Domain) -> Clique:
+def sort_columns(domain: Domain) -> Clique:
     """Return the columns with more than one code, smallest first: the axis order of all tables in the engine."""
     return tuple(sorted((column for column in domain if domain[column] > 1), key=lambda column: domain[column]))
 
@@ -154,17 +154,11 @@ def _search(
     graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float, enough: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the cells of the tree with each candidate, and the last tree's cliques as rows of column membership."""
-    from understudy.model.kernels.elimination import cells_with, make_scratch, pack_bits, unpack_bits
+    from understudy.model.kernels.elimination import cells_with, pack_bits
 
-    starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
-    flat = np.array([i for member in members for i in member], np.int64)
-    out, scratch = np.ones(len(members)), make_scratch(len(graph))
     if len(graph) == 0:
-        return out, np.zeros((1, 0), bool)
-    cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, starts, flat, out, *scratch)
-    cliques, kept = unpack_bits(scratch[2][2]), scratch[3][2].astype(bool)
-    np.fill_diagonal(cliques, True)
-    return out, cliques[kept]
+        return np.ones(len(members)), np.zeros((1, 0), bool)
+    return cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, members)
 
 
 def _join_cliques(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Generator networks: relaxed rows that a small network makes of fixed noise.
 
 The rows are those of `relaxed.py`; here the parameters are a network's weights in place of the rows' own logits, so
-that rows share what they learn. `network_of` fits the network to measurements (GEM, Liu et al. 2021);
+that rows share what they learn. `fit_network` fits the network to measurements (GEM, Liu et al. 2021);
 `AdversarialNetwork` trains it against a critic that the gate's noisy gradients have trained (a Wasserstein GAN).
 Derivatives are written by hand.
 """
@@ -23,9 +23,9 @@ from understudy.model.relaxed import (
     Floats,
     RelaxedModel,
     Targets,
-    block_places,
+    clip_shares,
     count_rows,
-    measured_shares,
+    locate_blocks,
     softmax,
     softmax_gradient,
 )
@@ -47,20 +47,28 @@ class Network:
         ones: by column the shares at the start.
         noise: the width of the noise.
         hidden: the width of each block.
+        uniform: whether weights start as uniform numbers, as those of PyTorch do; otherwise as normal ones.
     """
 
     def __init__(
-        self, domain: Domain, ones: dict[str, NDArray[Any]], noise: int = _NOISE, hidden: int = _HIDDEN
+        self,
+        domain: Domain,
+        ones: dict[str, NDArray[Any]],
+        noise: int = _NOISE,
+        hidden: int = _HIDDEN,
+        *,
+        uniform: bool = False,
     ) -> None:
         rng, width = np.random.default_rng(0), noise
         self._domain = domain
         self._noise = rng.normal(size=(count_rows(domain), noise)).astype(np.float32)
         self.parameters: list[Floats] = []
         for _ in range(2):
-            self.parameters += [_dense(rng, width, hidden), np.ones(hidden, np.float32), np.zeros(hidden, np.float32)]
+            gain, shift = np.ones(hidden, np.float32), np.zeros(hidden, np.float32)
+            self.parameters += [_dense(rng, width, hidden, uniform), gain, shift]
             width += hidden
         start = np.log(np.concatenate(list(ones.values())) + 1e-6).astype(np.float32)
-        self.parameters += [_dense(rng, width, len(start)), start]
+        self.parameters += [_dense(rng, width, len(start), uniform), start]
 
     def rows(self) -> Floats:
         """Return the relaxed rows that the network makes."""
@@ -72,17 +80,18 @@ class Network:
         loss, pull = of(shares)
         pull = softmax_gradient(self._domain, shares, pull)
         gradients = [inputs[-1].T @ pull, pull.sum(axis=0)]
-        pull = pull @ self.parameters[-2].T
+        noise = self._noise.shape[1]  # what the layers do with the noise itself changes nothing: it is fixed
+        pull = pull @ self.parameters[-2][noise:].T
         for number in (1, 0):
             before, (scaled, spread) = inputs[number], blocks[number]
             weight, gain, shift = self.parameters[3 * number : 3 * number + 3]
-            width = before.shape[1]
+            width = before.shape[1] - noise
             mine = pull[:, width:] * (scaled * gain + shift > 0)
             gradients[:0] = [(mine * scaled).sum(axis=0), mine.sum(axis=0)]
             mine = mine * gain
             mine = (mine - mine.mean(axis=0) - scaled * (mine * scaled).mean(axis=0)) / spread
             gradients.insert(0, before.T @ mine)
-            pull = pull[:, :width] + mine @ weight.T
+            pull = pull[:, :width] + mine @ weight[noise:].T
         return loss, gradients
 
     def _forward(self) -> tuple[Floats, list[Floats], list[tuple[Floats, Floats]]]:
@@ -99,8 +108,17 @@ class Network:
         return softmax(self._domain, inputs[-1] @ weight + shift), inputs, blocks
 
 
-def _dense(rng: np.random.Generator, width: int, outputs: int) -> Floats:
-    return rng.normal(0.0, 1 / math.sqrt(width), (width, outputs)).astype(np.float32)
+def _dense(rng: np.random.Generator, width: int, outputs: int, uniform: bool) -> Floats:
+    """Draw the first weights of a dense layer: normal, or uniform within the same number, 1 / sqrt(width)."""
+    draw, reach = (rng.uniform, -1.0) if uniform else (rng.normal, 0.0)
+    return (draw(reach, 1.0, (width, outputs)) / math.sqrt(width)).astype(np.float32)
+
+
+def network_bytes(domain: Domain, *, published: bool = False) -> int:
+    """Return the memory that training a network takes: six copies of its weights, and the layers of all rows."""
+    noise, hidden = (_PAPER_NOISE, _PAPER_HIDDEN) if published else (_NOISE, _HIDDEN)
+    codes, layers = sum(domain.values()), noise + 2 * hidden
+    return 4 * (6 * (layers * codes + layers * hidden) + 4 * count_rows(domain) * (codes + 2 * layers))
 
 
 class NetworkModel(RelaxedModel):
@@ -111,7 +129,7 @@ class NetworkModel(RelaxedModel):
         self.network = network
 
 
-def network_of(
+def fit_network(
     domain: Domain,
     measurements: Sequence[Measurement],
     *,
@@ -171,13 +189,13 @@ class CellTraining:
     def __init__(self, domain: Domain, rounds: int) -> None:
         ones: dict[str, NDArray[Any]] = {column: np.full(size, 1 / size) for column, size in domain.items()}
         self._domain, self._rounds, self._learned = domain, rounds, 0
-        self._network = Network(domain, ones, _PAPER_NOISE, _PAPER_HIDDEN)
+        self._network = Network(domain, ones, _PAPER_NOISE, _PAPER_HIDDEN, uniform=True)
         self._largest: float | None = None
         self._average: list[Floats] | None = None
 
     def learn(self, cells: Sequence[Measurement], total: float) -> None:
         """Train for one round on the cells measured so far."""
-        answers, targets = CellAnswers(self._domain, cells), measured_shares(cells, total)
+        answers, targets = CellAnswers(self._domain, cells), clip_shares(cells, total)
         largest = float(np.abs(answers.answers(self.rows()) - targets).max())
         self._largest = largest if self._largest is None else _FOLLOW * self._largest + (1 - _FOLLOW) * largest
         least = _PART * self._largest
@@ -250,7 +268,7 @@ class AdversarialNetwork:
     ) -> None:
         self._domain, self._anchor = domain, anchor
         self._targets = Targets(domain, columns, total)
-        self._network = network_of(domain, columns, total=total).network
+        self._network = fit_network(domain, columns, total=total).network
         self._optimiser = Adam(self._network.parameters, rate)
         self._rng = np.random.default_rng(0)
         self.total = self._targets.total
@@ -306,7 +324,7 @@ def draw_codes(domain: Domain, rows: Floats, rng: np.random.Generator) -> Floats
     [[0.0, 1.0, 0.0, 0.0, 1.0]]
     """
     drawn = np.zeros_like(rows)
-    for place in block_places(domain).values():
+    for place in locate_blocks(domain).values():
         sums = rows[:, place].cumsum(axis=1, dtype=np.float64)
         code = (sums <= rng.random(len(rows))[:, None] * sums[:, -1:]).sum(axis=1)
         drawn[np.arange(len(rows)), place.start + np.minimum(code, place.stop - place.start - 1)] = 1.0

@@ -23,7 +23,7 @@ _KEPT = 0.05  # of a column's rows: else 95th percentiles of small tables would 
 _CLEAR = 1.1  # chosen on two tables (docs/decisions/numeric-columns.md)
 
 
-def ordered_counts(
+def fit_ordered_counts(
     domain: Domain,
     measurements: Sequence[Measurement],
     recoding: Recoding,

@@ -1,8 +1,8 @@
 """The estimation problem: measurements as one vector of targets with weights, over the tables of a propagation.
 
 `make_problem` merges the measurements of each clique, makes them consistent by closed-form least squares, and lays
-targets, weights and general queries out as vectors; `descent.py` minimises the loss. `cold_potentials` and
-`warm_potentials` are where the descent starts.
+targets, weights and general queries out as vectors; `descent.py` minimises the loss. `start_cold` and
+`start_warm` are where the descent starts.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def make_problem(
     precision, nothing = choose_precision(measurements, tolerance)
     targets = np.zeros(propagation.size + more, precision)
     weights, constant = np.zeros(len(numbers)), 0.0
-    for clique, fitted in consistent_tables(tree.domain, tables, total):
+    for clique, fitted in reconcile_tables(tree.domain, tables, total):
         targets[propagation.slice_of(numbers[clique])] = fitted.ravel()
         weights[numbers[clique]] = tables[clique].weight
         constant += tables[clique].loss(fitted)
@@ -265,7 +265,7 @@ class MeasuredClique:
         return turned.reshape(self.domain.shape(self.clique))
 
 
-def consistent_tables(
+def reconcile_tables(
     domain: Domain, tables: Mapping[Clique, MeasuredClique], total: float
 ) -> Iterator[tuple[Clique, Vector]]:
     """Find the tables that agree with one another and with the total, nearest by weighted least squares.
@@ -335,14 +335,14 @@ def _join(parts: Mapping[Clique, Vector], clique: Clique, domain: Domain) -> Vec
 _DEEP, _DEEPEST = 300.0, 60.0  # potentials below -300 are cut off at -60
 
 
-def cold_potentials(problem: Problem, out: Numbers) -> Numbers:
+def start_cold(problem: Problem, out: Numbers) -> Numbers:
     """Write the cold start to `out`: independent columns with the measured one-way tables."""
     out[:] = 0.0
     _place_one_ways(problem, out, set())
     return out
 
 
-def warm_potentials(problem: Problem, model: GraphicalModel) -> Numbers:
+def start_warm(problem: Problem, model: GraphicalModel) -> Numbers:
     """Return the warm start: an earlier model's potentials, and measured one-way tables for columns it lacks.
 
     Tables that the model does not contain are scaled to their measurements if that lowers the loss: one step then

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import InputError, ReleaseError
+from understudy.errors import ReleaseError
 from understudy.measurement import Measurement, combine, noisy_total
 from understudy.model.consistency import norm_sub
 from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import DAMAGED, Model, cannot_occur, read_chances
 
 
-class ProductModel:
+class ProductModel(Model):
     """The model of independent columns, for mechanisms that measure one-way marginals only."""
 
     kind: ClassVar[str] = "product"
@@ -32,28 +33,16 @@ class ProductModel:
             table = np.multiply.outer(table, self._shares[column])
         return table
 
-    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """Expected counts of many cliques."""
-        return {clique: self.project(clique) for clique in cliques}
-
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Draw coded columns: the expected counts, rounded at random, each column shuffled independently."""
         return {column: _draw_column(share, rows, rng) for column, share in self._shares.items()}
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> ProductModel:
-        """Return the model given, for some columns, a code or the probability that a row of each code matches.
-
-        Raises:
-            SchemaError: if a column is unknown.
-            InputError: if a code is outside the column or cannot occur.
-        """
+        """Return the model given what is known about some columns; see `Model.condition`."""
         shares, total = dict(self._shares), self.total
-        for column in self.domain.check(tuple(where)):
-            chances = np.asarray(where[column], np.float64)
-            if chances.ndim == 0:
-                chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
-            if chances.shape != shares[column].shape or not (chances @ shares[column] > 0):
-                raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
+        for column, chances in read_chances(self.domain, where).items():
+            if not chances @ shares[column] > 0:
+                raise cannot_occur(where)
             total *= float(chances @ shares[column])
             shares[column] = chances * shares[column] / (chances @ shares[column])
         return ProductModel(self.domain, total, shares)
@@ -73,14 +62,14 @@ class ProductModel:
         flat = np.asarray(arrays.get("shares", ()), dtype=np.float64)
         total = np.asarray(arrays.get("total", np.nan), dtype=np.float64)
         if flat.shape != (sum(sizes),) or total.shape != () or not np.isfinite(total) or not (flat >= 0).all():
-            raise ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+            raise ReleaseError(DAMAGED)
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         if not all(abs(part.sum() - 1) < 1e-6 for part in parts):
-            raise ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+            raise ReleaseError(DAMAGED)
         return cls(domain, float(total), dict(zip(domain, parts, strict=True)))
 
 
-def product_of(
+def fit_product(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None
 ) -> ProductModel | GraphicalModel:
     """Make the product model of one-way measurements; a column without a measurement is uniform.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.model.junction_tree import ordered_columns
+from understudy.model.junction_tree import sort_columns
 from understudy.model.propagate import Propagation
 
 Vector: TypeAlias = NDArray[np.float64]
@@ -58,9 +58,9 @@ class Projector:
     def __init__(self, propagation: Propagation, total: float) -> None:
         self._propagation, self._total = propagation, total
         tree = propagation.tree
-        names = ordered_columns(tree.domain)
+        names = sort_columns(tree.domain)
         self._bit = {column: 1 << i for i, column in enumerate(names)}
-        self._domain, self._columns = tree.domain, column_sets_of(tree.domain.shape(names))
+        self._domain, self._columns = tree.domain, get_column_sets(tree.domain.shape(names))
         self._masks = [self._mask(clique) for clique in tree.cliques]
         self._separators = [self._masks[i] & self._masks[p] if p >= 0 else 0 for i, p in enumerate(tree.parents)]
         self._children: list[list[int]] = [[] for _ in tree.cliques]
@@ -574,7 +574,7 @@ class ColumnSets:
 
 
 @lru_cache(4)
-def column_sets_of(sizes: tuple[int, ...]) -> ColumnSets:
+def get_column_sets(sizes: tuple[int, ...]) -> ColumnSets:
     """Return the `ColumnSets` of these sizes, shared by all models of one domain, which need the same sets."""
     return ColumnSets(sizes)
 

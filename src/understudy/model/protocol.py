@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
+from understudy.errors import InputError
 
 
 class Model(Protocol):
@@ -22,23 +23,19 @@ class Model(Protocol):
     kind: ClassVar[str]
     """The name under which a release stores the model."""
 
-    @property
-    def domain(self) -> Domain:
-        """The columns and their sizes."""
-        ...
+    domain: Domain
+    """The columns and their sizes."""
 
-    @property
-    def total(self) -> float:
-        """The sum of its expected counts; never the true number of rows unless that was declared public."""
-        ...
+    total: float
+    """The sum of its expected counts; never the true number of rows unless that was declared public."""
 
     def project(self, clique: Clique) -> NDArray[np.float64]:
         """Expected counts of a clique's cells, its axes in the clique's order."""
         ...
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """Expected counts of many cliques, sharing the work."""
-        ...
+        """Expected counts of many cliques."""
+        return {clique: self.project(clique) for clique in cliques}
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Draw synthetic rows as coded columns; the same generator state gives the same rows."""
@@ -65,6 +62,35 @@ class Model(Protocol):
             ReleaseError: if the arrays do not fit the domain.
         """
         ...
+
+
+def read_chances(domain: Domain, where: Mapping[str, int | NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """Return what `Model.condition` is given as probabilities: by column, that a row of each code fits.
+
+    Raises:
+        SchemaError: if a column is unknown.
+        InputError: if a code is outside the column, or the probabilities do not fit its codes.
+    """
+    found = {}
+    for column in domain.check(tuple(where)):
+        size, chances = domain[column], np.asarray(where[column], np.float64)
+        if chances.ndim == 0:
+            if not 0 <= chances < size:
+                raise InputError(f"column {column!r}: code {where[column]} is not in 0..{size - 1}")
+            chances = np.where(np.arange(size) == chances, 1.0, 0.0)
+        if chances.shape != (size,) or not ((chances >= 0.0) & (chances <= 1.0)).all():
+            raise InputError(f"column {column!r}: give a probability for each of its {size} codes")
+        found[column] = chances
+    return found
+
+
+def cannot_occur(where: Iterable[str]) -> InputError:
+    """Return the error to raise if no row of a model has the given values."""
+    return InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
+
+
+DAMAGED = "the model's arrays do not fit the schema; the release file is damaged"
+"""The message of `Model.from_arrays` for arrays that do not fit."""
 
 
 _CLASSES = {

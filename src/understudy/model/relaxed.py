@@ -1,14 +1,14 @@
 """Relaxed projection (RAP, Aydore et al. 2021): rows of relaxed one-hot codes, fitted to measurements by gradients.
 
 A relaxed row has a distribution over the codes of each column in place of a code. The answer to a marginal is the mean
-over the rows of products of these, a smooth function of the rows. `relaxed_of` fits rows to measurements; the model
+over the rows of products of these, a smooth function of the rows. `fit_relaxed` fits rows to measurements; the model
 that it makes, a mixture of product distributions, is also that of `network.py`, whose rows are made by a network.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any, ClassVar, Self
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError
 from understudy.measurement import KroneckerQuery, Measurement, weighted_mean
-from understudy.model.consistency import forbidden_mask, marginal_of, noisy_tables, norm_sub
-from understudy.model.gum import find_forbidden_rows, repair_rows, rule_tables
+from understudy.model.consistency import average_tables, find_forbidden_cells, norm_sub, sum_smallest_table
+from understudy.model.gum import find_forbidden_rows, make_rule_tables, repair_rows
+from understudy.model.protocol import DAMAGED, Model, cannot_occur, read_chances
 
 Floats = NDArray[np.float32]
 
@@ -30,7 +31,7 @@ _TINY = 1e-12
 # The model
 
 
-class RelaxedModel:
+class RelaxedModel(Model):
     """A mixture of product distributions: equally likely relaxed rows, in each of which columns are independent.
 
     Rows that are drawn obey the domain's rules: those in forbidden cells are drawn again. A projection that covers a
@@ -69,15 +70,11 @@ class RelaxedModel:
             .reshape(self.domain.shape((*left, *right)))
         )
         table = table.transpose([(*left, *right).index(column) for column in clique])
-        mask = forbidden_mask(clique, table.shape, self._forbidden)
+        mask = find_forbidden_cells(clique, table.shape, self._forbidden)
         if mask is not None:
             table = np.where(mask, 0.0, table + _TINY)  # so that something is left
         found: NDArray[np.float64] = table * (self.total / table.sum())
         return found
-
-    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """Expected counts of many cliques."""
-        return {clique: self.project(clique) for clique in cliques}
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Draw synthetic rows as coded columns; the same generator state gives the same rows."""
@@ -94,11 +91,9 @@ class RelaxedModel:
         return repair_rows(self.domain, ones, made, rng)
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> RelaxedModel:
-        """Return the model given, for some columns, a code or the probability that a row of each code matches.
+        """Return the model given what is known about some columns; see `Model.condition`.
 
         Raises:
-            SchemaError: if a column is unknown.
-            InputError: if a code is outside the column or cannot occur.
             SettingError: if the domain has rules; they hold in rows that are drawn, not in each relaxed row.
         """
         if self._forbidden:
@@ -107,18 +102,13 @@ class RelaxedModel:
                 "rows and keep those that fit, or make the release with generator='pgm' or another mechanism"
             )
         shares, weights = self.shares.copy(), self.weights
-        for column in self.domain.check(tuple(where)):
-            chances = np.asarray(where[column], np.float64)
-            if chances.ndim == 0:
-                chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
-            if chances.shape != (self.domain[column],):
-                raise InputError(f"column {column!r}: give a probability for each of its {self.domain[column]} codes")
+        for column, chances in read_chances(self.domain, where).items():
             block = shares[:, self._places[column]] * chances
             match = block.sum(axis=1)
             weights = weights * match
             shares[:, self._places[column]] = block / np.where(match > 0, match, 1.0)[:, None]
         if not weights.sum() > 0:
-            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
+            raise cannot_occur(where)
         left = weights > 0
         return RelaxedModel(self.domain, self.total * float(weights.sum()), shares[left], weights[left] / weights.sum())
 
@@ -133,7 +123,7 @@ class RelaxedModel:
         Raises:
             ReleaseError: if the arrays do not fit the domain.
         """
-        damaged = ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+        damaged = ReleaseError(DAMAGED)
         try:
             shares, weights = np.asarray(arrays["shares"], np.float32), np.asarray(arrays["weights"], np.float64)
             total = float(arrays["total"])
@@ -143,7 +133,7 @@ class RelaxedModel:
             raise damaged
         if not ((shares >= 0).all() and (weights >= 0).all() and np.isfinite(total) and total > 0):
             raise damaged
-        sums = [shares[:, place].sum(axis=1) for place in block_places(domain).values()]
+        sums = [shares[:, place].sum(axis=1) for place in locate_blocks(domain).values()]
         if not (abs(weights.sum() - 1) < 1e-6 and all((np.abs(block - 1) < 1e-3).all() for block in sums)):
             raise damaged
         return cls(domain, total, shares, weights)
@@ -160,14 +150,14 @@ class RelaxedModel:
 
     @cached_property
     def _places(self) -> dict[str, slice]:
-        return block_places(self.domain)
+        return locate_blocks(self.domain)
 
     @cached_property
     def _forbidden(self) -> dict[Clique, NDArray[np.bool_]]:
         return self.domain.forbidden
 
 
-def block_places(domain: Domain) -> dict[str, slice]:
+def locate_blocks(domain: Domain) -> dict[str, slice]:
     """Where the codes of each column stand in a relaxed row."""
     ends = np.cumsum([0, *domain.values()]).tolist()
     return {column: slice(ends[i], ends[i + 1]) for i, column in enumerate(domain)}
@@ -204,7 +194,7 @@ class CellAnswers:
     """
 
     def __init__(self, domain: Domain, cells: Sequence[Measurement]) -> None:
-        places, width = block_places(domain), max((len(cell.clique) for cell in cells), default=0)
+        places, width = locate_blocks(domain), max((len(cell.clique) for cell in cells), default=0)
         self._places = np.full((width, len(cells)), sum(domain.values()))  # the place after the last holds ones
         for number, cell in enumerate(cells):
             query = cell.query
@@ -226,7 +216,7 @@ class CellAnswers:
             order = np.argsort(places, kind="stable")
             kept, starts = np.unique(places[order], return_index=True)
             found[kept] += np.add.reduceat(others[order], starts, axis=0)
-        return np.ascontiguousarray(found[:-1].T)
+        return found[:-1].T
 
     def _factors(self, shares: Floats) -> Floats:
         """Return the probabilities that are multiplied: by column of a clique, cell and relaxed row."""
@@ -235,7 +225,7 @@ class CellAnswers:
         return found
 
 
-def measured_shares(cells: Sequence[Measurement], total: float) -> Floats:
+def clip_shares(cells: Sequence[Measurement], total: float) -> Floats:
     """Return the noisy shares of the rows in measured cells, clipped to [0, 1]."""
     values = np.concatenate([cell.values for cell in cells]) if cells else np.zeros(0)
     found: Floats = np.clip(values / total, 0.0, 1.0).astype(np.float32)
@@ -251,7 +241,7 @@ class TableLoss:
     """
 
     def __init__(self, domain: Domain, tables: Mapping[Clique, tuple[NDArray[Any], NDArray[Any]]]) -> None:
-        places = block_places(domain)
+        places = locate_blocks(domain)
         self._terms: list[tuple[list[slice], list[slice], Floats, Floats]] = []
         for clique, (target, weight) in tables.items():
             left, right = _halves(domain, clique)
@@ -296,7 +286,7 @@ def _add_gradient(gradient: Floats, shares: Floats, part: Sequence[slice], pull:
 def softmax(domain: Domain, logits: Floats) -> Floats:
     """Return the probabilities of each column's codes, block by block."""
     shares = np.empty_like(logits)
-    for place in block_places(domain).values():
+    for place in locate_blocks(domain).values():
         block = np.exp(logits[:, place] - logits[:, place].max(axis=1, keepdims=True))
         shares[:, place] = block / block.sum(axis=1, keepdims=True)
     return shares
@@ -305,7 +295,7 @@ def softmax(domain: Domain, logits: Floats) -> Floats:
 def softmax_gradient(domain: Domain, shares: Floats, gradient: Floats) -> Floats:
     """Return the derivative by the logits, given that by the probabilities."""
     found = np.empty_like(shares)
-    for place in block_places(domain).values():
+    for place in locate_blocks(domain).values():
         mine, pull = shares[:, place], gradient[:, place]
         found[:, place] = mine * (pull - (mine * pull).sum(axis=1, keepdims=True))
     return found
@@ -322,13 +312,14 @@ class Adam:
     def step(self, gradients: Sequence[Floats], slower: float = 1.0) -> None:
         """Move against the gradients, by the rate times `slower`."""
         self._steps += 1
-        rate = slower * self._rate * math.sqrt(1 - 0.999**self._steps) / (1 - 0.9**self._steps)
+        rate = np.float32(slower * self._rate * math.sqrt(1 - 0.999**self._steps) / (1 - 0.9**self._steps))
         for array, gradient, mean, square in zip(self._parameters, gradients, self._means, self._squares, strict=True):
             mean *= 0.9
-            mean += 0.1 * gradient
+            mean += (room := np.multiply(gradient, np.float32(0.1)))
             square *= 0.999
-            square += 0.001 * np.square(gradient)
-            array -= np.float32(rate) * mean / (np.sqrt(square) + np.float32(1e-12))
+            square += np.multiply(np.square(gradient, out=room), np.float32(0.001), out=room)
+            np.add(np.sqrt(square, out=room), np.float32(1e-12), out=room)
+            array -= np.multiply(np.divide(mean, room, out=room), rate, out=room)
 
 
 # Fitting relaxed rows to single cells, as in the paper
@@ -340,20 +331,20 @@ class CellProjection:
     """RAP's projection: relaxed rows fitted to all cells measured so far, epoch after epoch.
 
     Softmax rows, the sum of squares without weights, and Adam of rate 0.1, for at most 5000 steps; an epoch ends when
-    the loss is below 1e-8, or when five checks (every 50 steps) in a row found no smaller loss. Rows start from
-    standard normal logits of a fixed seed, so that the same measurements give the same rows.
+    the loss is below 1e-8, or when five checks (every 50 steps) in a row found no smaller loss. Rows start from logits
+    between -1 and 1, uniform and of a fixed seed, so that the same measurements give the same rows.
 
     **Privacy.** Post-processing of measurements.
     """
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
-        shape = count_rows(domain), sum(domain.values())
-        self._logits: Floats = np.random.default_rng(0).normal(0.0, _START, shape).astype(np.float32)
+        start = np.random.default_rng(0).uniform(-1.0, 1.0, (count_rows(domain), sum(domain.values())))
+        self._logits: Floats = np.asfortranarray(start, np.float32)  # twice as fast: a code's numbers are neighbours
 
     def learn(self, cells: Sequence[Measurement], total: float) -> None:
         """Fit the rows to the cells measured so far, from the rows of the epoch before."""
-        answers, targets = CellAnswers(self._domain, cells), measured_shares(cells, total)
+        answers, targets = CellAnswers(self._domain, cells), clip_shares(cells, total)
         optimiser = Adam([self._logits], _RATE)
         best, kept, failed = math.inf, self._logits.copy(), 0
         for step in range(_CELL_STEPS + 1):
@@ -363,7 +354,7 @@ class CellProjection:
             if step % _CHECK == 0 or loss < _CELL_ENOUGH:
                 failed = 0 if loss < best else failed + 1
                 if loss < best:
-                    best, kept = loss, self._logits.copy()
+                    best, kept = loss, self._logits.copy("K")
                 if loss < _CELL_ENOUGH or failed == _CELL_CHECKS:
                     break
             optimiser.step([softmax_gradient(self._domain, shares, answers.gradient(shares, 2 * apart))])
@@ -371,7 +362,7 @@ class CellProjection:
 
     def rows(self) -> Floats:
         """Return the relaxed rows."""
-        return softmax(self._domain, self._logits)
+        return np.ascontiguousarray(softmax(self._domain, self._logits))
 
     final_rows = rows
 
@@ -386,7 +377,7 @@ _ENOUGH = 0.5
 _RATE, _START = 0.1, 1.0  # the step of Adam, and the standard deviation of the logits at the start
 
 
-def relaxed_of(
+def fit_relaxed(
     domain: Domain,
     measurements: Sequence[Measurement],
     *,
@@ -446,18 +437,18 @@ class Targets:
     """
 
     def __init__(self, domain: Domain, measurements: Sequence[Measurement], total: float | None) -> None:
-        noisy = noisy_tables(domain, measurements)
+        noisy = average_tables(domain, measurements)
         sums = [(float(t.counts.sum()), 1.0 / float(t.variance.sum())) for t in noisy]
         self.total = float(total) if total else max(1.0, weighted_mean(sums)[0]) if sums else 1.0
         counts = {table.clique: table.counts for table in noisy}
         self.ones = {}
         for column, size in domain.items():
-            found = marginal_of(counts, (column,))
+            found = sum_smallest_table(counts, (column,))
             self.ones[column] = np.full(size, 1.0 / size) if found is None else norm_sub(found, self.total) / self.total
         best = min((float(table.variance.min()) for table in noisy), default=1.0)
         self.tables: dict[Clique, tuple[NDArray[Any], NDArray[Any]]] = {}
         for table in noisy:
-            mask = forbidden_mask(table.clique, table.counts.shape, domain.forbidden)
+            mask = find_forbidden_cells(table.clique, table.counts.shape, domain.forbidden)
             counted = table.counts if mask is None else np.where(mask, 0.0, table.counts)
             self.tables[table.clique] = np.clip(counted / self.total, 0.0, 1.0), best / table.variance
         self.noise = sum(table.counts.size for table in noisy) * best / self.total**2
@@ -465,6 +456,6 @@ class Targets:
         for column in domain:
             if not any(column in clique for clique in counts):
                 self.tables[column,] = self.ones[column], np.ones(())
-        for clique, raked in rule_tables(domain, shares).items():
+        for clique, raked in make_rule_tables(domain, shares).items():
             self.tables[clique] = raked / raked.sum(), np.ones(())
         self.loss = TableLoss(domain, self.tables)

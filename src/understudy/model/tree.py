@@ -4,7 +4,7 @@ Estimation by descent from one-way tables needs thousands of steps where there i
 of a tree can be fitted directly: find the non-negative tables with common margins nearest to the measured ones
 (`nearest_tables`, Newton's method on the dual), divide each by one of its margins, and multiply the conditionals. The
 number of Newton steps depends on the shape of the tree, not on the number of rows. For cliques that are little more
-than a tree the result is a starting point from which estimation takes about fifty steps (`tree_fit`).
+than a tree the result is a starting point from which estimation takes about fifty steps (`fit_tree`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement, Scaling, weighted_mean
+from understudy.model.consistency import find_forbidden_cells
 from understudy.model.estimate import estimate
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
@@ -35,7 +36,7 @@ CLOSE, COARSE = 1e-5, 5e-4
 _SMALL_CELLS = 1 << 16
 
 
-def tree_fit(
+def fit_tree(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, progress: Progress = silent
 ) -> GraphicalModel:
     """Fit the graphical model of tables that are little more than a tree, as closely as its size allows.
@@ -50,11 +51,11 @@ def tree_fit(
     """
     cells = JunctionTree.of(domain, [m.clique for m in measurements]).cells
     tolerance = min(COARSE, CLOSE * max(1.0, cells / _SMALL_CELLS) ** 2)
-    start = tree_start(domain, measurements, total=total)
+    start = start_tree(domain, measurements, total=total)
     return estimate(domain, measurements, total=total, warm_start=start, tolerance=tolerance, progress=progress)
 
 
-def tree_start(domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None) -> GraphicalModel:
+def start_tree(domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None) -> GraphicalModel:
     """Fit tables that form a tree directly; for other tables the model is only a starting point.
 
     **Privacy.** Post-processing of measurements.
@@ -65,7 +66,7 @@ def tree_start(domain: Domain, measurements: Sequence[Measurement], *, total: fl
         total: the number of rows, if public.
     """
     measured = measured_tables(domain, measurements)
-    tables = nearest_tables(domain, measured, implied_rows(measured) if total is None else total)
+    tables = nearest_tables(domain, measured, estimate_rows(measured) if total is None else total)
     potentials: dict[Clique, NDArray[np.float64]] = {}
     seen: set[str] = set()
     while clique := _next_clique(tables, seen):
@@ -130,7 +131,7 @@ def _read_measurement(domain: Domain, measurement: Measurement) -> tuple[Clique,
     return clique, values, precision
 
 
-def implied_rows(tables: Mapping[Clique, MeasuredTable]) -> float:
+def estimate_rows(tables: Mapping[Clique, MeasuredTable]) -> float:
     """Estimate the number of rows by the precision-weighted mean of the tables' sums; at least 1."""
     found = [(rows, 1.0 / variance) for rows, variance in (table.rows for table in tables.values())]
     return max(1.0, weighted_mean(found)[0]) if found else 1.0
@@ -163,7 +164,7 @@ def fit_one_ways(
     ([48.667, 0.667, 38.667, 0.0], [44.0, 44.0], 88.0)
     """
     tables = measured_tables(domain, [m for m in measurements if len(m.clique) == 1])
-    rows = float(total) if total is not None else implied_rows(tables)
+    rows = float(total) if total is not None else estimate_rows(tables)
     fitted = {column: np.full(size, rows / size) for column, size in domain.items()}
     for (column,), table in tables.items():
         fitted[column] = nearest_counts(table.values, np.broadcast_to(table.precision, table.values.shape), rows)
@@ -325,7 +326,9 @@ def _link_tables(
     """Link the tables; returns them with what the margins of each link must add up to: 0, or the total."""
     largest = [clique for clique in tables if not any(set(clique) < set(other) for other in tables)]
     parts = {
-        clique: _Part(table, clique in largest, _find_forbidden_cells(domain, clique), [])
+        clique: _Part(
+            table, clique in largest, find_forbidden_cells(clique, domain.shape(clique), domain.forbidden), []
+        )
         for clique, table in tables.items()
     }
     aims: list[Array] = []
@@ -363,17 +366,6 @@ def _links(
         yield onto, (next(clique for clique in largest if set(onto) < set(clique)), onto)
     for clique in {group[clique]: clique for clique in largest}.values():
         yield (), (clique,)
-
-
-def _find_forbidden_cells(domain: Domain, clique: Clique) -> NDArray[np.bool_] | None:
-    """Return the cells that a rule within the clique forbids; None without such a rule."""
-    masks = {rule: mask for rule, mask in domain.forbidden.items() if set(rule) <= set(clique)}
-    barred = np.zeros(domain.shape(clique), np.bool_)
-    for rule, mask in masks.items():
-        inside = [column for column in clique if column in rule]
-        turned = mask.transpose([rule.index(column) for column in inside])
-        barred |= turned.reshape([domain[column] if column in rule else 1 for column in clique])
-    return barred if masks else None
 
 
 # The linear system of a Newton step

@@ -6,15 +6,16 @@ distributions over these rows that fit as well, the one nearest to the prior wei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import InputError, ReleaseError
+from understudy.errors import ReleaseError
 from understudy.measurement import Measurement, Scaling
+from understudy.model.protocol import DAMAGED, Model, cannot_occur, read_chances
 
 Array = NDArray[np.float64]
 Codes = Mapping[str, NDArray[Any]]
@@ -24,7 +25,7 @@ _HALVINGS = 30  # of a step that would raise the loss
 _ENOUGH = 1e-4  # of the loss: a step that lowers it by less is the last
 
 
-class WeightedRows:
+class WeightedRows(Model):
     """A distribution over given rows.
 
     Attributes:
@@ -55,10 +56,6 @@ class WeightedRows:
         counts = np.bincount(cells, self._weights, minlength=self.domain.cells(clique))
         return np.asarray(self.total * counts).reshape(self.domain.shape(clique))
 
-    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, Array]:
-        """Expected counts of many cliques."""
-        return {clique: self.project(clique) for clique in cliques}
-
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Draw rows systematically: each appears its expected number of times, rounded up or down, in random order."""
         ends = np.cumsum(self._weights) * rows
@@ -67,22 +64,12 @@ class WeightedRows:
         return {column: codes[chosen] for column, codes in self._codes.items()}
 
     def condition(self, where: Mapping[str, int | Array]) -> WeightedRows:
-        """Return the model given, for some columns, a code or the probability that a row of each code matches.
-
-        Raises:
-            SchemaError: if a column is unknown.
-            InputError: if a code is outside the column or cannot occur.
-        """
+        """Return the model given what is known about some columns; see `Model.condition`."""
         weights = self._weights
-        for column in self.domain.check(tuple(where)):
-            chances = np.asarray(where[column], np.float64)
-            if chances.ndim == 0:
-                chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
-            if chances.shape != (self.domain[column],):
-                raise InputError(f"column {column!r}: give a probability for each of its codes")
+        for column, chances in read_chances(self.domain, where).items():
             weights = weights * chances[self._codes[column]]
         if not weights.sum() > 0:
-            raise InputError(f"the given values of {', '.join(where)} cannot occur together in this model")
+            raise cannot_occur(where)
         kept = np.flatnonzero(weights)
         codes = {column: array[kept] for column, array in self._codes.items()}
         return WeightedRows(self.domain, self.total * float(weights.sum()), codes, weights[kept])
@@ -100,7 +87,7 @@ class WeightedRows:
         Raises:
             ReleaseError: if the arrays do not fit the domain.
         """
-        damaged = ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+        damaged = ReleaseError(DAMAGED)
         codes, weights = np.asarray(arrays.get("codes", ())), np.asarray(arrays.get("weights", ()), np.float64)
         total = np.asarray(arrays.get("total", np.nan), np.float64)
         if weights.ndim != 1 or codes.shape != (len(domain) * len(weights),) or codes.dtype.kind not in "iu":

@@ -20,7 +20,7 @@ from understudy.arguments import html_table
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.release.bounds import Evidence, Stage, count_interval
+from understudy.release.bounds import Evidence, Stage, bound_count
 from understudy.schema import Dialect, Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean
@@ -103,7 +103,7 @@ def answer(
     half = share and known is None  # the number of rows is then uncertain as well
     level = 1 - (1 - confidence) / 2 if half else confidence
     inner, outer = {c.column: c.inner for c in found}, {c.column: c.outer for c in found}
-    interval = count_interval(evidence, inner, outer, confidence=level)
+    interval = bound_count(evidence, inner, outer, confidence=level)
     value, low, high = _count_by_model(evidence, found), interval.low, interval.high
     if share:
         least, most = (float(known), float(known)) if known is not None else _bound_rows(evidence, level)
@@ -126,7 +126,7 @@ def answer(
 
 def bound_row_count(evidence: Evidence) -> float | None:
     """Bound the number of rows of the true table from above, at 99.9 % confidence; None if no bound is known."""
-    high = count_interval(evidence, {}, {}, confidence=0.999).high
+    high = bound_count(evidence, {}, {}, confidence=0.999).high
     return high if math.isfinite(high) else None
 
 
@@ -148,7 +148,7 @@ def _count_by_model(evidence: Evidence, found: list[Condition]) -> float:
 
 
 def _bound_rows(evidence: Evidence, confidence: float) -> tuple[float, float]:
-    interval = count_interval(evidence, {}, {}, confidence=confidence)
+    interval = bound_count(evidence, {}, {}, confidence=confidence)
     return max(interval.low, 1.0), max(interval.high, 1.0)
 
 
@@ -295,7 +295,9 @@ def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]
                 f"query: there is no column {name!r}; the columns are {', '.join(map(_quote_name, columns))}"
             )
         if isinstance(wanted, tuple) and len(wanted) != 2:
-            raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
+            raise SettingError(
+                f"query: a range of {name!r} has two ends, as in {{{name!r}: (30, 40)}}; use a list for values"
+            )
         wanted = _read_decimals(columns[name], _normalise(wanted), schema.dialect)
         found.append(Condition(name, _find_part(columns[name], wanted), _find_spans(columns[name], wanted)))
     return found
@@ -471,6 +473,9 @@ def _to_unit(column: AxisColumn, value: Any) -> Any:
         return column.unit_of(value, "query")
     except (ValueError, TypeError):
         written = _WRITTEN.get(column.kind, "a number such as 30.5")
+        if isinstance(column, Temporal) and column.pattern is not None:
+            first = column.format_values(column.from_units(np.array([column.axis.first])), Dialect()).to_pylist()[0]
+            written = f"a value as in the table, such as {first}"
         raise SettingError(
             f"query: {value!r} cannot be compared with column {column.name!r}; write {written}, a range as LOW..HIGH "
             "(in Python a tuple), an open end as nothing (None)"
@@ -499,7 +504,7 @@ def collect_evidence(release: Release) -> Evidence:
     )
 
 
-def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
+def list_workload_cliques(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
     """Return a workload's cliques, by default the mechanism's own; those of a file are read from the rounds."""
     if workload is None and own is not None and is_yaml_or_json(own):
         measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]

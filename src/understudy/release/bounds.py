@@ -93,7 +93,7 @@ class Bound:
     confidence: float
 
 
-def marginal_bounds(
+def bound_marginals(
     evidence: Evidence, cliques: Iterable[Clique], *, confidence: float = 0.95, simultaneous: bool = False
 ) -> list[Bound]:
     """Bound ||M_r(D) - M_r(model)||_1 for each clique r; merged codes count as one code.
@@ -304,7 +304,7 @@ class Interval:
     source: Literal["measured", "selected", "contained", "unknown"]
 
 
-def count_interval(
+def bound_count(
     evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], *, confidence: float = 0.95
 ) -> Interval:
     """Compute an interval for the number of rows whose codes lie in a set for each column.
@@ -401,7 +401,7 @@ def _tighten_by_selection(
     if not names:
         return measured
     clique = names.pop()
-    bound = marginal_bounds(evidence, [clique], confidence=confidence)[0]
+    bound = bound_marginals(evidence, [clique], confidence=confidence)[0]
     if bound.bound is None or bound.source != "selected":
         return measured
     reach = bound.bound / 2 if evidence.rows is not None else bound.bound

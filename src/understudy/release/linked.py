@@ -25,11 +25,11 @@ from understudy.release.answer import Answer, parse_query, read_conditions
 from understudy.release.archive import explain_damage, read_archive, write_archive
 from understudy.release.linked_rows import Drawing, DrawnRows, Steps, calibrate
 from understudy.release.release import Release
-from understudy.release.rows import check_size
+from understudy.release.rows import RowMaker, check_size, redraw_values
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded, Identifier
-from understudy.schema.linked import LinkedSchema
+from understudy.schema.linked import Link, LinkedSchema
 
 if TYPE_CHECKING:
     from understudy.release.frames import Frame
@@ -109,31 +109,55 @@ class LinkedRelease:
         return tuple(f"{text[0].upper()}{text[1:]}." for text in (*LIMITS, *self.schema.assumptions))
 
     def sample(
-        self, rows: int | None = None, *, seed: int | None = None, as_: Frame = "arrow", as_written: bool = False
+        self,
+        rows: int | None = None,
+        *,
+        seed: int | None = None,
+        where: str | Mapping[str, Any] | None = None,
+        as_: Frame = "arrow",
+        as_written: bool = False,
     ) -> dict[str, Any]:
         """Make synthetic rows of all tables.
 
         Args:
-            rows: the number of rows of the root; by default the declared number, else the noisy one.
+            rows: the number of rows of the root; by default the declared number, else the noisy one, or the part of it
+                that is expected to satisfy `where`.
             seed: the same release and seed give the same rows.
+            where: conditions that every row of the root satisfies, on its columns and numbers of children, such as
+                `"patients.sex=F, #visits=1.."`.
             as_: the library of the frames: "arrow", "pandas" or "polars".
             as_written: return text for columns whose file format holds more than a typed column can.
 
         **Guarantees.** Every reference names an existing row, keys are unique, no parent has more children than its
-        cap, and siblings are in their declared order. **Privacy.** Post-processing: costs nothing.
+        cap, siblings are in their declared order, and no row breaks a rule of its table. **Privacy.** Post-processing:
+        costs nothing.
 
         Raises:
-            SettingError: if rows or seed is negative, or so many rows do not fit in memory.
+            SettingError: if rows or seed is negative, if so many rows do not fit in memory, or for conditions that do
+                not fit or that no row can satisfy.
         """
         from understudy.release.frames import check_kind, convert_rows
 
         check_kind(as_)
-        count = self.default_rows if rows is None else as_whole("rows", rows)
+        root = self.schema.tables[self.schema.root]
+        text = [f"{self.schema.root}.{name}" for name in root.text_columns()] if as_written else []
+        maker = RowMaker(self.parts[self.schema.root], where=self._root_conditions(where), text=text)
+        count = maker.expected_rows(self.default_rows) if rows is None else as_whole("rows", rows)
         rng = np.random.default_rng(None if seed is None else as_whole("seed", seed))
         check_size(count, sum(len(one.columns) for one in self.schema.tables.values()))
-        drawn = Drawing(self.schema, self.parts, self._steps, count, rng).draw()
+        drawn = Drawing(self.schema, self.parts, self._steps, count, rng, maker).draw()
         made = _write_keys(self.schema, drawn, rng, as_written=as_written)
         return {name: convert_rows(table, as_) for name, table in made.items()}
+
+    def _root_conditions(self, where: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
+        asked = parse_query(where) if isinstance(where, str) else dict(where or {})
+        known = list(self.parts[self.schema.root].schema.domain)
+        if wrong := [column for column in asked if column not in known]:
+            raise SettingError(
+                f"where: {wrong[0]!r} is no column of {self.schema.root!r}, and conditions can only be on those: "
+                f"{', '.join(known)}"
+            )
+        return asked
 
     def draw(self, rows: int, *, seed: int = 0) -> dict[str, DrawnRows]:
         """Draw the rows of all tables as codes.
@@ -306,14 +330,12 @@ def _write_keys(
     moved: dict[str, NDArray[np.int64]] = {}
     for name, one in schema.tables.items():
         rows, link = drawn[name], schema.links.get(name)
-        text = one.text_columns() if as_written else ()
-        table = one.decode({part: rows.codes[part] for part in one.domain}, rng, as_="arrow", text=text)
+        table = _decode_rows(one, link, rows, rng, text=one.text_columns() if as_written else ())
         count = table.num_rows
         if link is None:
             owners[name] = moved[name] = np.arange(count)
         else:
             parents = moved[link.parent][rows.parents]
-            table = _sort_within_siblings(one, link, table, rows)
             place = np.lexsort((rows.numbers, *reversed(_sort_values(one, link, table)), parents))
             table, parents = table.take(pa.array(place)), parents[place]
             moved[name] = np.empty(count, np.int64)
@@ -333,6 +355,35 @@ def _write_keys(
             table = _set(table, key, column.make(count))
         made[name] = table
     return made
+
+
+def _decode_rows(schema: Schema, link: Link | None, rows: DrawnRows, rng: np.random.Generator, *, text: Any) -> Any:
+    """Return the rows of a table; none of them breaks a rule, and siblings stay in order."""
+    codes = {part: rows.codes[part] for part in schema.domain}
+    table = schema.decode(codes, rng, as_="arrow", text=text)
+    if rows.values is not None:  # the root's
+        for name in rows.values.column_names:
+            table = _set(table, name, rows.values[name])
+    if link is None:
+        return table
+    if not any(link.order and link.order[0] in rule.columns for rule in schema.rules):
+        table = _sort_within_siblings(schema, link, table, rows)
+    if not schema.rules:
+        return schema.fill_differences(table)
+    table, bad = redraw_values(schema, codes, table, rng, text=text)
+    if len(bad):  # rare: other rows with the same place in the order of siblings are shown instead
+        groups = rows.codes[link.order[0]] if link.order else np.zeros(table.num_rows, np.uint8)
+        good, place = np.setdiff1d(np.arange(table.num_rows), bad), np.arange(table.num_rows)
+        for row in bad:
+            donors = good[groups[good] == groups[row]]
+            if not len(donors):
+                raise SettingError(
+                    f"almost no row of table {schema.title or link.parent!r} satisfies its rules; correct them, or use "
+                    "finer bins for the columns that they name"
+                )
+            place[row] = donors[int(rng.integers(len(donors)))]
+        table = table.take(pa.array(place))
+    return schema.fill_differences(table)
 
 
 def _sort_within_siblings(schema: Schema, link: Any, table: Any, rows: DrawnRows) -> Any:

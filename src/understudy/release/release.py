@@ -25,7 +25,7 @@ from understudy.release.answer import (
     bound_row_count,
     check_confidence,
     collect_evidence,
-    workload_cliques,
+    list_workload_cliques,
 )
 from understudy.release.archive import (
     check_page,
@@ -38,7 +38,7 @@ from understudy.release.archive import (
     unpack,
     write_archive,
 )
-from understudy.release.bounds import Bound, marginal_bounds
+from understudy.release.bounds import Bound, bound_marginals
 from understudy.schema import Recoding, Schema
 from understudy.schema.axis import AxisColumn
 
@@ -144,7 +144,7 @@ class Release:
         names = [coded.name for coded in self.schema.coded]
         if column not in names:
             raise SettingError(f"plot: there is no column {column!r}; the columns are {', '.join(names)}")
-        from understudy.svg import Bar, Chart, distribution
+        from understudy.svg import Bar, Chart, draw_distribution
 
         drawn = self.schema.coded[names.index(column)]
         rows = self.sample(min(self.default_rows, _DRAWN_ROWS), seed=0, as_="arrow", as_written=True)
@@ -154,10 +154,10 @@ class Release:
         title = f"Distribution of {column}"
         if isinstance(drawn, AxisColumn) and drawn.needs_histogram:
             edges = drawn.axis_edges()
-            return Chart.standalone(distribution(title, bars[: drawn.ordinary], ordered=True, edges=edges))
+            return Chart.standalone(draw_distribution(title, bars[: drawn.ordinary], ordered=True, edges=edges))
         if not isinstance(drawn, AxisColumn) and drawn.kind != "ordinal":
             bars.sort(key=lambda bar: -bar.share)
-        return Chart.standalone(distribution(title, bars[:_DRAWN_BARS], ordered=False))
+        return Chart.standalone(draw_distribution(title, bars[:_DRAWN_BARS], ordered=False))
 
     def __repr__(self) -> str:
         columns = len(self.schema.domain)
@@ -358,8 +358,8 @@ class Release:
         """
         check_confidence(confidence)
         evidence = collect_evidence(self)
-        wanted = workload_cliques(evidence, workload, self.settings.get("workload"))
-        return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
+        wanted = list_workload_cliques(evidence, workload, self.settings.get("workload"))
+        return bound_marginals(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
 
     def infer(
         self,

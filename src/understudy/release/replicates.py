@@ -18,7 +18,7 @@ from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
 from understudy.release.frames import Frame, check_kind, convert_rows
 from understudy.release.rows import RowMaker, check_size, undo_merging
-from understudy.tabulate import SparseCounts, marginals
+from understudy.tabulate import marginals, to_dense
 
 if TYPE_CHECKING:
     from understudy.release.release import Release
@@ -31,7 +31,7 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
-        raise SettingError(f"{release.mechanism} makes its model by its own method; there are no replicates of it")
+        raise SettingError(f"releases of {release.mechanism} have no replicates; use `infer` for standard errors")
     schema = release.schema
     finish = partial(generate, release.generator, groups=schema.code_groups)
     for generator in np.random.default_rng(seed).spawn(count):
@@ -65,7 +65,7 @@ def _measure_again(
     before = cells == declared.cells(measurement.clique)
     codes, domain = (whole, declared) if before else (merged, release.model.domain)
     ((_, counts),) = marginals(codes, domain, [measurement.clique])
-    table = counts.dense() if isinstance(counts, SparseCounts) else counts
+    table: NDArray[Any] = to_dense(counts)
     if measurement.query is not None:
         table = measurement.query @ table
     if measurement.noise == "gaussian":

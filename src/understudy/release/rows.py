@@ -15,7 +15,7 @@ from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement, combine
 from understudy.model.consistency import norm_sub
 from understudy.model.dependencies import find_determined, unstated_dependencies
-from understudy.model.ordered import ordered_counts
+from understudy.model.ordered import fit_ordered_counts
 from understudy.release.answer import Condition, parse_query, read_conditions
 from understudy.release.exchange import exchange_values
 from understudy.schema import Recoding, Schema
@@ -151,7 +151,8 @@ class RowMaker:
             codes = stated.apply(codes, merged)
         for rule in self._determined:
             codes = rule.apply(codes, merged, rng)
-        codes = self._resolve_unknown(codes, rng)
+        names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._conditions}
+        codes |= resolve_unknown(self._schema, names, codes, rng)
         table = self._decoder.decode(codes, rng, as_="arrow", text=self._text)
         for rule in self._determined:
             table = rule.set_values(table, codes, self._text)
@@ -160,16 +161,6 @@ class RowMaker:
         for condition in self._conditions:
             bad |= ~self._satisfies(condition, codes, table)
         return table, np.flatnonzero(bad)
-
-    def _resolve_unknown(self, codes: Codes, rng: np.random.Generator) -> Codes:
-        """Replace unknown codes by the values that will be written, so that rules see them."""
-        names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._conditions}
-        for name in sorted(names):  # in one order, so that a seed means the same rows in every process
-            column = self._schema.column(name)
-            assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
-            mine = {part: np.asarray(codes[part]) for part in column.parts}
-            codes = codes | dict(column.replace_unknown(mine[name], mine, rng)[1])
-        return codes
 
     def _satisfies(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
         column = self._schema.column(condition.column)
@@ -188,6 +179,41 @@ class RowMaker:
             if isinstance(column, Identifier):
                 table = table.set_column(index, name, column.make(table.num_rows, first=first, last=last))
         return table
+
+
+def resolve_unknown(schema: Schema, names: Collection[str], codes: Codes, rng: np.random.Generator) -> Codes:
+    """Return codes of these columns, with the values that are written in place of unknown ones."""
+    found: Codes = {}
+    for name in sorted(names):  # in one order, so that a seed means the same rows in every process
+        column = schema.column(name)
+        assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
+        mine = {part: np.asarray(codes[part]) for part in column.parts}
+        found |= dict(column.replace_unknown(mine[name], mine, rng)[1])
+    return found
+
+
+def redraw_values(
+    schema: Schema, codes: Codes, table: Any, rng: np.random.Generator, *, text: Collection[str] = ()
+) -> tuple[Any, NDArray[np.int64]]:
+    """Draw values again, from the same codes, in rows that break a rule; return the rows and those still broken.
+
+    Values that break an order change places with those of other rows first.
+    """
+    import pyarrow as pa
+
+    codes, table = exchange_values(schema, codes, codes, table, rng)
+    bad = np.flatnonzero(find_broken_rows(schema, codes, table))
+    pieces, place, made = [table], np.arange(table.num_rows), table.num_rows
+    for _ in range(_TRIES):
+        if not len(bad):
+            break
+        some = {column: array[bad] for column, array in codes.items()}
+        again = schema.decode(some, rng, as_="arrow", text=text)
+        pieces.append(again)
+        place[bad] = made + np.arange(len(bad))
+        made, bad = made + len(bad), bad[find_broken_rows(schema, some, again)]
+    whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
+    return whole, bad
 
 
 def _condition_model(release: Release, asked: list[Condition], weights: Mapping[str, NDArray[np.float64]]) -> Any:
@@ -396,7 +422,7 @@ def find_members(
 
     * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
       far as the noise demands (James and Stein); equal shares where the noise hides all differences. In a column with
-      an axis, in proportion to `ordered_counts`.
+      an axis, in proportion to `fit_ordered_counts`.
     * "other": the column's code for unknown values: rare values do not look like data. Neighbours that were joined to
       intervals of an axis are not rare, and spread.
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
@@ -413,7 +439,7 @@ def find_members(
         SettingError: for an unknown rule or column, or a rule that a column does not allow.
     """
     chosen = _choose_rules(recoding, schema, rare)
-    ordered = ordered_counts(schema.domain, measurements, recoding, schema.code_groups, schema.rows_used)
+    ordered = fit_ordered_counts(schema.domain, measurements, recoding, schema.code_groups, schema.rows_used)
     return {
         column: _find_column_members(column, rule, recoding, schema, measurements, ordered.get(column))
         for column, rule in chosen.items()

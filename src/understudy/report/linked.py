@@ -128,7 +128,7 @@ def _describe_children(
         "name": name,
         "parent": link.parent,
         "near": near,
-        "chart": svg.distribution(f"{name} per row of {link.parent}", bars, ordered=True),
+        "chart": svg.draw_distribution(f"{name} per row of {link.parent}", bars, ordered=True),
         "lines": [
             (many, None if noisy is None else noisy[many], share[many], None if real is None else real[many])
             for many in range(size)

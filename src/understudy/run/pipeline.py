@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, overload
 
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
-from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
 from understudy.discovery.discover import Discovery, EmptySource, discovery_budget, narrowest_schema
-from understudy.domain import Clique
 from understudy.errors import (
     InputError,
     InternalError,
@@ -57,14 +56,14 @@ from understudy.run.checks import (
     roomy_memory,
     warn_of_weak_budget,
 )
-from understudy.run.linked import fit_linked, linked_facts, linked_neighbours
+from understudy.run.linked import discover_linked, fit_linked, linked_facts, linked_neighbours, narrowest_tables
 from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema
 from understudy.schema.linked import LinkedSchema, is_package, load_any
 from understudy.source import open_source
-from understudy.source.linked import check_places, find_tables, open_tables
+from understudy.source.linked import OpenTables, check_places, find_tables, open_tables
 from understudy.source.open import StoredTable, make_opener, open_table
 from understudy.source.place import public_name, table_name
 from understudy.workload import public_workload_name
@@ -208,7 +207,7 @@ def synthesize(
         dataset: the name under which the ledger adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
         discovery_share: the share of the budget for discovery; nothing is spent if the schema declares everything. A
-            tenth of delta is set budget_for_result if values are discovered.
+            tenth of delta is set aside if values are discovered.
         public: a table like this one that the custodian declares public, such as last year's: a frame or a path. Its
             rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 4 % of the
             budget; `nist-mst` chooses its marginals from it instead, at no cost. A release may repeat public rows.
@@ -290,10 +289,6 @@ def resume(
     stored = book.find(run)
     if COMPARISON in stored.spec:
         raise LedgerError(f"run {stored.run} is a comparison; repeat its `understudy compare` command to continue it")
-    if not stored.spec:
-        raise LedgerError(
-            f"run {stored.run} was imported from an earlier version without its answers and cannot be continued"
-        )
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
     spec = spec if data is None else replace(spec, data=data)
     target = spec.place.get("release") if output is None else output
@@ -317,7 +312,8 @@ class Run:
         self.public = public
         self.neighbours = _neighbours(self.schema)
         # with a plan, no further question can be asked about the result
-        self.plan, self.budget = (None, budget) if rating or spec.public_name else self._plan(budget)
+        fixed = {} if schema.open or rating or spec.public_name else mechanism.plan(schema.domain)
+        self.plan, self.budget = certify_plan(fixed, budget, self.neighbours)
         self.insecure = is_insecure()
         self.dataset = spec.dataset or dataset_name(spec.data)
 
@@ -358,13 +354,6 @@ class Run:
             self.budget, tuple(charges), self.neighbours, origins, noise, self.insecure, rehearsal, mechanism
         )
 
-    def _plan(self, budget: Budget) -> tuple[dict[Clique, float] | None, Budget]:
-        """Return the sigmas of measurements fixed in advance, and the budget that their exact curve certifies."""
-        if self.schema.open or not can_plan(budget, self.neighbours):
-            return None, budget
-        weights = self.mechanism.plan(self.schema.domain)
-        return certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
-
 
 class LinkedRun:
     """A resolved run on linked tables: everything that is known before a row is read; public."""
@@ -389,6 +378,13 @@ class LinkedRun:
         """Whether the run is recorded in the ledger: not if it is a rehearsal or in test mode."""
         return not (self.spec.rehearsal or self.insecure)
 
+    def fits(self, schema: LinkedSchema) -> bool:
+        """Return whether a schema that discovery completed fits into the machine's memory, as `Run.fits`."""
+        try:
+            return self.mechanism.footprint(schema).memory_bytes <= roomy_memory()
+        except SettingError:
+            return False
+
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
         """Return the receipt of these charges."""
         self.insecure = self.insecure or is_insecure()
@@ -409,7 +405,7 @@ def resolve_linked(spec: RunSpec, schema: LinkedSchema) -> LinkedRun:
     for option in ("public", "query", "quality"):
         if getattr(spec, option) is not None:
             raise SettingError(f"{option}: not possible with linked tables yet; leave it out")
-    budget = Budget.of(epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
+    budget = discovery_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
     if spec.rows is not None:
         as_whole("rows", spec.rows, least=1)
     check_noise(spec.noise)
@@ -563,10 +559,33 @@ def _make_any(
 ) -> Release | LinkedRelease:
     if isinstance(run, Run):
         return _make(data, run, recorder, handle, ledger, progress)
-    rest: Any = {"noise": run.spec.noise, "recorder": recorder, "progress": progress}
-    fits, charges = fit_linked(data, run.schema, run.mechanism, run.budget, **rest)
+    return _make_linked(data, run, recorder, handle, ledger, progress)
+
+
+def _make_linked(
+    tables: OpenTables | None,
+    run: LinkedRun,
+    recorder: Recorder,
+    handle: RunHandle | None,
+    ledger: Ledger,
+    progress: Progress,
+) -> LinkedRelease:
+    progress(Step("read", None, "the tables"))
+    whose = EmptySource(run.schema.alone(run.schema.root))
+    base = PrivateTable(whose, run.budget, noise=run.spec.noise, recorder=recorder)
+    if handle is not None and handle.schema is not None:  # an earlier attempt completed discovery
+        run.schema = LinkedSchema.from_dict(handle.schema)
+        base.account.pay(recorder.skip_discovery())
+    elif run.schema.open:
+        if tables is None:
+            raise CannotContinue("the tables are not available, and discovery was not finished")
+        share = Fraction(run.spec.discovery_share) * base.account.remaining
+        run.schema = discover_linked(base, tables, run.schema, share, run.fits, progress)
+        if handle is not None:
+            ledger.record_schema(handle, run.schema.to_dict())
+    fits = fit_linked(base, tables, run.schema, run.mechanism, recorder=recorder, progress=progress)
     label: dict[str, Any] = {"mechanism": run.mechanism.name, "settings": _public_settings(run.mechanism)}
-    return LinkedRelease.of(fits, run.schema, run.receipt(charges), rows=run.spec.rows, **label)
+    return LinkedRelease.of(fits, run.schema, run.receipt(base.account.charges), rows=run.spec.rows, **label)
 
 
 def make_uncharged(spec: RunSpec) -> Release:
@@ -608,8 +627,10 @@ def _write(
 def _check(run: Run | LinkedRun, output: Path | None) -> None:
     """Check memory, disk, the output and the budget before anything is reserved."""
     if isinstance(run, LinkedRun):
-        footprint = run.mechanism.footprint(run.schema)
-        check_memory(footprint.memory_bytes)
+        schema = narrowest_tables(run.schema)
+        footprint = run.mechanism.footprint(schema)
+        rules = max(check_rules(one.schema) for one in schema.virtual_tables.values())
+        check_memory(footprint.memory_bytes + rules)
     else:
         footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
         check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))

@@ -1,4 +1,4 @@
-"""Draft schemas: proposed from the rows, or from the column names alone.
+"""Draft schemas: proposed from the rows, or from the column names alone, and what a person decides about them.
 
 For a person to review, never for a release as they are.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,9 @@ from understudy.errors import InputError, SettingError
 from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO, AxisColumn
 from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
+from understudy.schema.rules import parse_rule
 from understudy.schema.schema import Schema
-from understudy.schema.sniff import guess_quote, read_beginning
+from understudy.schema.sniff import COMMA_NUMBER, guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
 from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
 
@@ -607,13 +608,15 @@ def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -
 
 
 def _key_form(seen: Profile) -> dict[str, Any]:
-    """Propose fresh keys of the same form: C2021001 becomes C#######, and keys without one form running numbers."""
-    forms = {re.sub(r"\d+$", lambda run: "#" * len(run.group()), text.strip()) for text in seen.texts}
+    """Propose fresh keys of the same form: C2021-001 becomes C####-###, and keys without one form running numbers.
+
+    The letters that all keys share are no key of a person.
+    """
+    forms = {re.sub(r"\d", "#", text.strip()) for text in seen.texts}
     form = forms.pop() if len(forms) == 1 else ""
-    letters = re.fullmatch(
-        r"[A-Za-z]{1,8}[-_/]?#{2,20}", form
-    )  # the letters that all keys share are no key of a person
-    return {"kind": "id", "pattern": form} if letters else {"kind": "id"}
+    padded = any(text.strip().startswith("0") for text in seen.texts)
+    named = re.fullmatch(r"[A-Za-z]{0,8}([-_/.]?#+)+", form) and form.count("#") > 1
+    return {"kind": "id", "pattern": form} if named and (form.strip("#") or padded) else {"kind": "id"}
 
 
 def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
@@ -631,10 +634,15 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
 
 
 def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
-    """Propose to drop numbers that nearly all have the same unit, such as 850,00 €.
+    """Propose to drop numbers that nearly all have the same unit, such as 850,00 €, or a comma.
 
     A list of values would not preserve them.
     """
+    if seen.dialect.decimal == ".":
+        commas = np.array([COMMA_NUMBER.match(text) is not None for text in seen.texts])
+        if seen.counts[commas].sum() > max(_FEW_NUMBERS, 0.9 * seen.filled):
+            why = "numbers with a comma, unlike the rest of the file"
+            return {"understudy": {"kind": "drop"}}, f"{why}; write them as the others, such as 1234.50, to keep them"
     units: dict[str, int] = {}
     numbers = 0
     for text, count in zip(seen.texts, seen.counts, strict=True):
@@ -843,3 +851,43 @@ def schema_type(kind: Any) -> str:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
     return "string" if is_text_type(kind) else "drop"
+
+
+# -- Decisions of a person about the fields of a draft ---------------------------------------------------------------
+
+
+Decision = Literal["accept", "public", "drop", "later"]
+
+
+def is_draft(field: Mapping[str, Any]) -> bool:
+    """Return whether nobody has decided about a field yet."""
+    return bool(field.get("understudy", {}).get("status") == "draft")
+
+
+def decide(field: dict[str, Any], decision: Decision) -> dict[str, Any]:
+    """Return a field as a person decided.
+
+    Args:
+        field: the drafted field.
+        decision: "accept" it; accept it as "public" knowledge, from a document and not from the rows; "drop" the
+            column; or decide "later".
+    """
+    if decision == "drop":
+        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
+    if decision == "later":
+        return field
+    gone = ("status", "origin") if decision == "public" else ("status",)
+    return field | {"understudy": {key: value for key, value in field.get("understudy", {}).items() if key not in gone}}
+
+
+def drop_dependents(content: dict[str, Any]) -> dict[str, Any]:
+    """Drop rules about columns that are left out, and leave out differences of such columns."""
+    dropped = {field["name"] for field in content["fields"] if field.get("understudy", {}).get("kind") == "drop"}
+    fields = [
+        decide(field, "drop") if dropped & {*field.get("understudy", {}).get("of", ())} else field
+        for field in content["fields"]
+    ]
+    ours = content["understudy"]
+    rules = [rule for rule in ours.get("rules", []) if not dropped & {*parse_rule(rule).columns}]
+    rest = {key: value for key, value in ours.items() if key != "rules"}
+    return content | {"fields": fields, "understudy": rest | ({"rules": rules} if rules else {})}

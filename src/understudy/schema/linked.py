@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -36,7 +36,8 @@ from understudy.schema.categorical import Categorical
 from understudy.schema.column import Coded, Column, Identifier
 from understudy.schema.file import OURS, FieldError, format_field, parse_content, parse_field, read_schema_text
 from understudy.schema.numeric import Numeric
-from understudy.schema.rules import Order
+from understudy.schema.open import Open
+from understudy.schema.rules import Dependency, Order, Rule
 from understudy.schema.schema import PrivacyUnit, Schema
 from understudy.yaml_json import dump_text
 
@@ -148,11 +149,32 @@ class LinkedSchema:
     def __post_init__(self) -> None:
         for name, link in self.links.items():
             _check_link(name, link, self)
+        for name in self.tables:
+            self._check_rules(name)
         for name, many in self.most_rows.items():
             if many > MOST_CHILDREN:
                 raise SchemaError(
                     f"table {name!r}: the caps allow {many} rows of one unit, more than {MOST_CHILDREN}; lower "
                     "`max_children` of this table or of its parents"
+                )
+
+    def _check_rules(self, name: str) -> None:
+        link = self.links.get(name)
+        gap = None if link is None else self.gap_part(name)
+        for rule in self.tables[name].rules:
+            if isinstance(rule, Dependency) and rule.map is None and rule.level is None:
+                raise SchemaError(
+                    f"table {name!r}: state the values of {rule.determines!r} that {', '.join(rule.given)} determines, "
+                    "by `map` or `level`; with linked tables they are not learned"
+                )
+            if isinstance(rule, Dependency) and link is not None and link.order and rule.determines == link.order[0]:
+                raise SchemaError(
+                    f"table {name!r}: a rule determines {rule.determines!r}, which orders siblings; remove one of both"
+                )
+            if gap in rule.columns:
+                raise SchemaError(
+                    f"table {name!r}: a rule names {gap!r}, which has more than {_ORDER_CODES} codes and orders "
+                    "siblings, so that it is counted as gaps; use fewer bins, or remove the rule"
                 )
 
     def __repr__(self) -> str:
@@ -182,6 +204,22 @@ class LinkedSchema:
             name: prod(self.links[one].max_children for one in [*self.ancestors(name), name] if one in self.links)
             for name in self.tables
         }
+
+    @property
+    def open(self) -> tuple[Open, ...]:
+        """The columns of all tables that still have to be discovered; while there are any, there are no domains."""
+        return tuple(column for one in self.tables.values() for column in one.open)
+
+    def with_tables(self, tables: Mapping[str, Schema]) -> LinkedSchema:
+        """Return the same with other schemas of these tables."""
+        return replace(self, tables={name: tables.get(name, one) for name, one in self.tables.items()})
+
+    def alone(self, table: str) -> Schema:
+        """Return the schema of one table by itself, with at most as many rows of each unit as the caps allow."""
+        unit = self.keys[self.root] if table == self.root else self.links[table].unit_column
+        return replace(
+            self.tables[table], privacy_unit=PrivacyUnit(unit, self.most_rows[table]), rows=self.rows, rules=()
+        )
 
     def require_reviewed(self) -> None:
         """Raise an error while any column is still a draft.
@@ -308,8 +346,11 @@ class LinkedSchema:
         for column in columns:
             declared = self._column(column)
             made.setdefault(declared.name, declared)
-        title, rules = f"{name} of {self.title or self.root}", self._order_rules(table) if kind == "next" else ()
-        schema = Schema(tuple(made.values()), unit, self.rows, rules=rules, title=title)
+        rules: list[Rule] = list(self._order_rules(table)) if kind == "next" else []
+        for one in (*self.ancestors(table), table):
+            rules += [rule.rename(partial(_join, one)) for rule in self.tables[one].rules]
+        title, dialect = f"{name} of {self.title or self.root}", self.tables[table].dialect
+        schema = Schema(tuple(made.values()), unit, self.rows, rules=tuple(rules), title=title, dialect=dialect)
         return VirtualTable(name, kind, table, tuple(columns), schema)
 
     def _order_rules(self, table: str) -> tuple[Order, ...]:
@@ -382,7 +423,7 @@ class LinkedSchema:
 
     def _resource(self, name: str) -> dict[str, Any]:
         schema = self.tables[name].to_dict()
-        kept = {key: value for key, value in schema.pop(OURS).items() if key == "dialect"}
+        kept = {key: value for key, value in schema.pop(OURS).items() if key in ("dialect", "rules")}
         schema |= {} if self.keys[name] is None else {"primaryKey": self.keys[name]}
         schema |= {OURS: kept} if kept else {}
         if name in self.links:
@@ -488,7 +529,10 @@ def _check_link(name: str, link: Link, schema: LinkedSchema) -> None:
             f"row of {link.parent!r} are used"
         )
     coded = {column.name: column for column in schema.tables[name].coded}
+    waiting = [column.name for column in schema.tables[name].open]
     for column in link.order:
+        if column in waiting:
+            raise SchemaError(f"table {name!r}: {column!r} orders siblings; declare its type, bounds or values")
         if column not in coded:
             raise SchemaError(f"table {name!r}: `order` names {column!r}, which is no synthesised column of it")
     if link.strict and len(link.order) != 1:
@@ -649,8 +693,6 @@ class _Package:
         ours = dict(content.get(OURS, {}))
         if wrong := [one for one in ("privacy_unit", "rows") if one in ours]:
             raise SchemaError(f"table {name!r}: `{wrong[0]}` is stated once, for the whole package; move it there")
-        if ours.get("rules"):
-            raise SchemaError(f"table {name!r}: `rules` cannot be used with linked tables yet; remove them")
         linking = [] if link is None else [link.unit_column, link.parent_column]
         found = dict.fromkeys(one for one in (key, *linking) if one is not None)
         names = [one.get("name") for one in content.get("fields", []) if isinstance(one, Mapping)]
@@ -669,12 +711,12 @@ class _Package:
         for one in found:
             if not isinstance(schema.column(one), Identifier):
                 raise SchemaError(f"table {name!r}: {one!r} is a key, which is never synthesised; declare `kind: id`")
-        if schema.open:
+        if schema.open and link is not None and link.unit_column is None:
             raise SchemaError(
-                f"table {name!r}: column {schema.open[0].name!r} is left to discovery, which linked tables cannot "
-                "use yet; declare its type, bounds or values"
+                f"table {name!r}: column {schema.open[0].name!r} is left to discovery, which needs a column with the "
+                "root's key in this table; add one, or declare the column's type, bounds or values"
             )
-        odd = [column for column in schema.domain if column.startswith("#")]
+        odd = [column.name for column in schema.columns if column.name.startswith("#")]
         if odd:
             raise SchemaError(f"table {name!r}: rename column {odd[0]!r}; `#` begins the names of numbers of children")
         return replace(schema, keys=tuple(found))

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -25,9 +26,6 @@ from understudy.schema.text import Dialect
 
 if TYPE_CHECKING:
     from understudy.schema.schema import Schema
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 _Codes: TypeAlias = Mapping[str, NDArray[Any]]
 _Table: TypeAlias = tuple[Clique, Callable[[], NDArray[np.bool_]]]
@@ -69,6 +67,10 @@ class Impossible(_Rule):
     def columns(self) -> tuple[str, ...]:
         """The columns of the rule."""
         return tuple(self.impossible)
+
+    def rename(self, new: Callable[[str], str]) -> Impossible:
+        """Return the rule about columns of other names."""
+        return self.model_copy(update={"impossible": {new(name): one for name, one in self.impossible.items()}})
 
     def masks(self, schema: Schema) -> dict[str, NDArray[np.bool_]]:
         """Return by column which codes meet the condition; a bin does if all of its values do.
@@ -125,6 +127,10 @@ class Dependency(_Rule):
         if twice or stated > 1 or (stated and len(self.given) != 1):
             raise ValueError("each column once; `map` or `level`, not both, with one given column")
         return self
+
+    def rename(self, new: Callable[[str], str]) -> Dependency:
+        """Return the rule about columns of other names."""
+        return self.model_copy(update={"given": tuple(map(new, self.given)), "determines": new(self.determines)})
 
     def stated_codes(self, schema: Schema) -> NDArray[np.int64] | None:
         """Return the determined code for each code of the given column, -1 where nothing is stated.
@@ -208,6 +214,10 @@ class Order(_Rule):
     def columns(self) -> tuple[str, ...]:
         """The columns of the rule."""
         return self.order
+
+    def rename(self, new: Callable[[str], str]) -> Order:
+        """Return the rule about columns of other names."""
+        return self.model_copy(update={"order": tuple(map(new, self.order))})
 
     def breaks(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
         """Return where a value of one column and of the next are in the wrong order."""

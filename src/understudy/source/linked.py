@@ -88,6 +88,8 @@ class LinkedRows:
             raise InputError(f"the key of the hash has {KEY_BYTES} bytes")
         self._schema, self._names = schema, pa.array([], pa.large_string())
         self._rows: dict[str, _Rows] = {}
+        # one reading of keys for all tables: a frame's reader may have merged large ones because of other rows
+        self._exact = all(map(is_as_written, frames.values()))
         for name in schema.tables:
             self._rows[name] = self._read(name, frames[name], key)
         for name, link in schema.links.items():  # after the caps: a number of children never exceeds its cap
@@ -123,11 +125,10 @@ class LinkedRows:
         schema, link = self._schema.tables[name], self._schema.links.get(name)
         encoded = schema.encode(frame)
         keep = np.asarray(encoded.keep, np.bool_)
-        exact = is_as_written(frame)
         labels = {str(label): label for label in column_labels(frame)}
 
         def texts(column: str) -> Any:
-            found = unit_text(nw.from_native(frame[labels[column]], series_only=True), exact=exact)
+            found = unit_text(nw.from_native(frame[labels[column]], series_only=True), exact=self._exact)
             found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
             return found.cast(pa.large_string())
 
@@ -423,11 +424,22 @@ def check_places(tables: Mapping[str, Any]) -> None:
             )
 
 
+@dataclass(frozen=True, repr=False)
+class OpenTables:
+    """Linked tables that were opened.
+
+    Attributes:
+        rows: encodes and limits the rows by a schema, where they are.
+        each: the frame or address of each table by itself.
+    """
+
+    rows: Callable[[LinkedSchema], LinkedTables]
+    each: Mapping[str, Any]
+
+
 @contextmanager
-def open_tables(
-    tables: Mapping[str, Any], schema: LinkedSchema, *, key: bytes | None = None
-) -> Iterator[Callable[[], LinkedTables]]:
-    """Check the columns of linked tables, and yield a function that encodes and limits their rows where they are.
+def open_tables(tables: Mapping[str, Any], schema: LinkedSchema, *, key: bytes | None = None) -> Iterator[OpenTables]:
+    """Open linked tables and check their columns.
 
     Raises:
         InputError, SchemaError: naming the table and what is wrong.
@@ -435,7 +447,7 @@ def open_tables(
     home = source_kind(next(iter(tables.values())))
     if home not in ("postgresql", "spark"):
         frames = read_tables(tables, schema)
-        yield lambda: LinkedRows(frames, schema, key=key)
+        yield OpenTables(lambda complete: LinkedRows(frames, complete, key=key), frames)
         return
     from understudy.source.linked_engine import LinkedEngine, LinkedSession
     from understudy.source.postgres import PostgresTables
@@ -446,7 +458,7 @@ def open_tables(
     try:
         for name, one in schema.tables.items():
             _check_columns(name, [column for column, _ in session.tables[name].cells], one)
-        yield lambda: LinkedEngine(session, schema, key=key)
+        yield OpenTables(lambda complete: LinkedEngine(session, complete, key=key), tables)
     finally:
         session.close()
 

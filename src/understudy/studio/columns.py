@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from understudy.errors import SchemaError
+from understudy.schema.draft import is_draft
 from understudy.schema.file import parse_field
-from understudy.schema.review import is_draft
 from understudy.yaml_json import dump_text, read_yaml
 
 KINDS = {
@@ -73,11 +73,11 @@ def view_column(field: Mapping[str, Any], place: int, notes: Mapping[str, str]) 
     note = notes.get(name, "")
     draft = is_draft(field)
     return ColumnView(
-        place, name, KINDS[kind_of(field)], _facts(field), note, _doubt(field, note) if draft else "", draft
+        place, name, KINDS[find_kind(field)], _facts(field), note, _doubt(field, note) if draft else "", draft
     )
 
 
-def kind_of(field: Mapping[str, Any]) -> str:
+def find_kind(field: Mapping[str, Any]) -> str:
     """Return the kind of a field: a key of `KINDS`."""
     ours = field.get("understudy", {})
     if field.get("type") == "discover" or "discover" in [ours.get(key) for key in ("values", "bounds", "bins")]:
@@ -90,7 +90,7 @@ def kind_of(field: Mapping[str, Any]) -> str:
 
 
 def _facts(field: Mapping[str, Any]) -> str:
-    kind, ours, limits = kind_of(field), field.get("understudy", {}), field.get("constraints", {})
+    kind, ours, limits = find_kind(field), field.get("understudy", {}), field.get("constraints", {})
     words = []
     if kind in ("categorical", "ordinal"):
         values = [_value_of(entry) for entry in field.get("categories", limits.get("enum", []))]
@@ -112,7 +112,7 @@ def _facts(field: Mapping[str, Any]) -> str:
 
 
 def _doubt(field: Mapping[str, Any], note: str) -> str:
-    kind = kind_of(field)
+    kind = find_kind(field)
     if kind == "drop":
         return "Will be left out. Is that right?"
     if kind == "id":
@@ -135,7 +135,7 @@ def to_form(field: Mapping[str, Any]) -> dict[str, Any]:
     listed = field.get("categories", limits.get("enum", []))
     bins = ours.get("bins", "")
     return {
-        "kind": kind_of(field),
+        "kind": find_kind(field),
         "title": field.get("title") or "",
         "values": "\n".join(
             _format_pair(_value_of(e), e.get("label") if isinstance(e, Mapping) else None) for e in listed
@@ -177,7 +177,7 @@ def from_form(field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, An
         raise SchemaError(f"column {name!r}: choose a kind")
     if any(len(text) > _MOST_TEXT for text in form.values()):
         raise SchemaError(f"column {name!r}: this is too long for a form; edit the schema file instead")
-    same = kind == kind_of(field) or {kind, kind_of(field)} <= {"categorical", "ordinal"}
+    same = kind == find_kind(field) or {kind, find_kind(field)} <= {"categorical", "ordinal"}
     made = {"name": name} | _form_facts(name, kind, field, form)
     before = field.get("understudy", {}) if same else {}
     ours = {key: value for key, value in before.items() if key not in ("status", "origin", "missing", "bins", "levels")}

@@ -27,18 +27,17 @@ from understudy.planning.predict import needs_public
 from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
 from understudy.schema import Schema
-from understudy.schema.review import decide, drop_dependents, is_draft
+from understudy.schema.draft import decide, drop_dependents, is_draft
 from understudy.source.draft import draft_names, set_unit
 from understudy.source.place import table_name
 from understudy.studio.app import Form, Page, Visit
 from understudy.studio.columns import AXES, KINDS, from_form, list_columns, repeat_form, to_form, view_column
-from understudy.studio.conditions import condition_form, find_column
 from understudy.studio.guard import Session
 from understudy.studio.jobs import read_job
 from understudy.studio.project import Missing, Project
-from understudy.studio.rules import RULES, describe_rule, rule_from_form
+from understudy.studio.rules import RULES, condition_form, describe_rule, find_column, rule_from_form
 from understudy.studio.tables import check_place, first_file, read_format
-from understudy.studio.uploads import ENDINGS, clean_name, dataset_of, receive_table
+from understudy.studio.uploads import ENDINGS, clean_name, name_dataset, receive_table
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The steps of the slider."""
@@ -130,7 +129,7 @@ def begin_with_place(visit: Visit) -> Response:
         studio.projects.new_folder(),
         table=place,
         shown=clean_name(name if "://" in place else place),
-        name=dataset_of(name),
+        name=name_dataset(name),
     )
     return visit.go(f"/p/{project.id}/table")
 
@@ -141,7 +140,7 @@ async def begin_with_upload(visit: Visit) -> Response:
     folder = await run_in_threadpool(projects.new_folder)
     try:
         path, shown = await receive_table(visit.request, folder, visit.person, visit.studio.uploads)
-        project = projects.begin(folder, table=str(path), shown=shown, name=dataset_of(shown))
+        project = projects.begin(folder, table=str(path), shown=shown, name=name_dataset(shown))
     except BaseException:
         folder.rmdir()
         raise
@@ -657,9 +656,9 @@ def show_ledger(visit: Visit) -> Response:
     return _ledger_page(visit)
 
 
-def _ledger_page(visit: Visit, status: int = 200, **content: Any) -> Response:
+def _ledger_page(visit: Visit, **content: Any) -> Response:
     shown = visit.studio.ledger_reader.read("ledger page", _read_ledger)
-    return visit.page("ledger.html", status, **{"new_token": "", "verified": None, "roles": ROLES} | shown | content)
+    return visit.page("ledger.html", **{"new_token": "", "verified": None, "roles": ROLES} | shown | content)
 
 
 def _read_ledger(book: Ledger) -> dict[str, Any]:

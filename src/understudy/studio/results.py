@@ -14,9 +14,9 @@ from understudy.errors import InputError, SettingError
 from understudy.release import Release
 from understudy.schema.axis import AxisColumn
 from understudy.studio.app import Form, Page, Visit
-from understudy.studio.conditions import condition_form, find_column, read_conditions
 from understudy.studio.guard import REPORT_POLICY
 from understudy.studio.project import RUN_FILE, SCHEMA_FILE, Missing, Project, Stamp, file_stamp
+from understudy.studio.rules import condition_form, find_column, read_conditions
 
 STATISTICS = {
     "mean": "Mean of a number, for all rows or by groups",

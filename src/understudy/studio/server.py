@@ -85,7 +85,7 @@ def serve(
         if browser and address is not None:
             webbrowser.open(address)
         try:
-            app = make_app(studio, own_hosts(host, port, names, local=local), (*PAGES, *RESULTS))
+            app = make_app(studio, list_hosts(host, port, names, local=local), (*PAGES, *RESULTS))
             make_server(app).run(sockets=[listener])
         except KeyboardInterrupt:
             pass
@@ -100,7 +100,7 @@ def _check_reachable(host: str, port: int, names: Sequence[str], ledger: str | N
             "beyond this machine everybody needs a token, and the ledger has none yet; make one with "
             "`understudy ledger token --role custodian --name NAME`"
         )
-    if not own_hosts(host, port, names, local=False):
+    if not list_hosts(host, port, names, local=False):
         raise SettingError("--name: say under which name browsers reach the studio, such as --name studio.example.org")
 
 
@@ -187,7 +187,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def own_hosts(host: str, port: int, names: Sequence[str], *, local: bool) -> frozenset[str]:
+def list_hosts(host: str, port: int, names: Sequence[str], *, local: bool) -> frozenset[str]:
     """Return the values of the header `Host` that are the studio's own."""
     own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host} if local else set()
     own |= set() if local or host in ("0.0.0.0", "::") else {host}  # noqa: S104 - not an address to bind

@@ -250,10 +250,10 @@ def find_ending(name: str) -> str:
     raise InputError(f"this kind of file cannot be read; give one of {', '.join(ENDINGS)}")
 
 
-def dataset_of(name: str) -> str:
+def name_dataset(name: str) -> str:
     """Return a name for the ledger, from the name of a file.
 
-    >>> dataset_of("Patients 2024 (final).csv")
+    >>> name_dataset("Patients 2024 (final).csv")
     'Patients 2024 final'
     """
     stem = re.sub(r"[^\w .+-]", "", name.split(".")[0]).strip(" .+-")

@@ -11,8 +11,6 @@
 | `pairs` | worst-case neighbouring tables, and runs of a mechanism on both |
 | `replay` | repeats runs on the other table with the same answers, and looks for noise that was used twice |
 | `one_run` | the audit of a single run with many canaries |
-| `page` | audits as an HTML page |
-| `trials` | neighbouring tables for the audit of each stage of the gate |
 | `tables` | small sources of coded rows, and a source that must not be read |
 
 `insecure(seed)` is the only test mode: noise drawn within it is reproducible, everything made within it is marked, and

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.accounting import Budget, Receipt
+from understudy.accounting import Account, Budget, Neighbours, Receipt
 from understudy.domain import Forbidden
 from understudy.errors import BudgetExceeded, UnderstudyError
 from understudy.gate import PrivateTable
@@ -86,7 +87,11 @@ def check_refusal(mechanism: Mechanism) -> None:
 
 
 def check_twin(mechanism: Mechanism) -> None:
-    """The same answers give the same fit and progress whatever the rows: all that it knows came through the gate."""
+    """The same answers give the same fit and progress whatever the rows: all that it knows came through the gate.
+
+    It asks the gate for what depends on the sensitivity or the kind of noise, and reads no account and no neighbour
+    relation.
+    """
     for budget in _budgets(mechanism):
         with record_answers() as answers:
             first = _transcript(mechanism, CodedSource(SIZES, _rows(60)), budget)
@@ -229,11 +234,35 @@ def _check_fit(fit: Fit, table: PrivateTable) -> None:
     )
 
 
+class _ClosedTable(PrivateTable):
+    """A table that only the gate itself may ask about its account and its neighbour relation."""
+
+    @property
+    def account(self) -> Account:
+        """As the gate's."""
+        _refuse_others("account")
+        return super().account
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """As the gate's."""
+        _refuse_others("neighbours")
+        return super().neighbours
+
+
+def _refuse_others(name: str) -> None:
+    """Refuse a reader of a property that is not the gate."""
+    reader = str(sys._getframe(2).f_globals.get("__name__"))
+    expect(
+        reader.startswith("understudy.gate."), f"{reader} read `table.{name}`: ask the gate for what follows from it"
+    )
+
+
 def _transcript(mechanism: Mechanism, source: CodedSource, budget: Budget) -> Any:
     """All that can be seen of a fit."""
     steps: list[Step] = []
     try:
-        table = PrivateTable(source, budget)
+        table = _ClosedTable(source, budget)
         fit = mechanism.fit(table, rho=float(budget.capacity), progress=steps.append)
     except UnderstudyError as error:
         return type(error).__name__, str(error)

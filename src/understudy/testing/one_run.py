@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget, Neighbours, epsilon_of
-from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.arguments import as_progress, as_whole
 from understudy.domain import Domain
 from understudy.errors import SettingError
@@ -177,9 +177,7 @@ def _run(mechanism: Mechanism, budget: Budget, coins: NDArray[np.bool_]) -> tupl
     rows: Any = np.stack([codes, codes], axis=1)
     source = CodedSource({"a": len(coins), "b": len(coins)}, rows)
     ready = mechanism.prepare(Schema.from_domain({"a": len(coins), "b": len(coins)}))
-    plan = None
-    if can_plan(budget, Neighbours()) and (weights := ready.plan(source.domain)):
-        plan, budget = certified_plan(weights, budget, Neighbours())
+    plan, budget = certify_plan(ready.plan(source.domain), budget, Neighbours())
     return ready.fit(PrivateTable(source, budget, plan=plan), rho=float(budget.capacity)), budget
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget, Neighbours, Receipt
-from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.domain import Clique, Domain
 from understudy.errors import InternalError, SettingError, UnderstudyError
 from understudy.measurement import combine
@@ -152,9 +152,7 @@ class Bench:
             raise SettingError(f"{self.mechanism.name} needs Gaussian noise: give a delta above 0")
         unit = None if setup.max_rows == 1 else "unit"
         self.neighbours = Neighbours(unit, setup.max_rows, setup.rows_public)
-        weights = self.mechanism.plan(Domain(pair.sizes)) if can_plan(budget, self.neighbours) else {}
-        self.plan: dict[Clique, float] | None
-        self.plan, self.budget = certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
+        self.plan, self.budget = certify_plan(self.mechanism.plan(Domain(pair.sizes)), budget, self.neighbours)
 
     def _make(self) -> Mechanism:
         settings = dict(self.setup.settings)

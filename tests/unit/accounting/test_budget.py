@@ -10,7 +10,7 @@ import pytest
 
 from understudy.accounting import Budget, epsilon_of, rho_of
 from understudy.accounting.budget import Account, _delta_without_discovery
-from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.calibrate import can_plan, certify_plan
 from understudy.accounting.charge import Charge, exponential_charge, gaussian_charge, laplace_charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded, SettingError
@@ -92,7 +92,7 @@ def test_the_exact_curve_never_spends_more_than_a_stated_rho():
     assert not can_plan(stated, neighbours)
     assert can_plan(Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
     assert not can_plan(Budget.of(epsilon=epsilon, delta=1e-9, discovery_delta=1e-10), neighbours)
-    _, certified = certified_plan({("a",): 1.0}, Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
+    _, certified = certify_plan({("a",): 1.0}, Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
     assert certified.rho > stated.rho  # what the curve would have spent of a rho that was not given
 
 

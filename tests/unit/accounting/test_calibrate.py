@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from understudy.accounting.calibrate import LossDistribution, divide_sigma, planned_epsilon, planned_sigma
+from understudy.accounting.calibrate import LossDistribution, calibrate_epsilon, calibrate_sigma, divide_sigma
 from understudy.accounting.convert import epsilon_of, rho_of
 from understudy.accounting.exact import float_below
 from understudy.errors import SettingError
@@ -39,7 +39,7 @@ def continuous_delta(sigma: float, epsilon: float) -> float:
 
 def test_integer_noise_needs_the_discrete_curve() -> None:
     assert continuous_delta(0.65, 10.0) == pytest.approx(1e-9, rel=0.03)
-    assert planned_epsilon([0.65], 1e-9) == pytest.approx(10.3326, rel=1e-4)
+    assert calibrate_epsilon([0.65], 1e-9) == pytest.approx(10.3326, rel=1e-4)
     assert continuous_delta(3, 4 / 3) == pytest.approx(4.6e-6, rel=0.01)
     assert LossDistribution([3.0], 4 / 3, 5e-6).delta(4 / 3) == pytest.approx(4.92e-6, rel=1e-3)
 
@@ -78,9 +78,9 @@ def test_rounding_a_loss_does_not_hide_it_from_an_epsilon_right_below(more: list
 @pytest.mark.parametrize("delta", [1e-201, 1e-300, 5e-324])
 def test_a_delta_that_floating_point_cannot_sum_up_to_is_served_by_zcdp(delta: float) -> None:
     for epsilon in np.linspace(0.5, 2.0, 20).tolist():
-        sigma, rho = Fraction(planned_sigma([1.0], epsilon, delta)), Fraction(rho_of(epsilon, delta))
+        sigma, rho = Fraction(calibrate_sigma([1.0], epsilon, delta)), Fraction(rho_of(epsilon, delta))
         assert rho * (1 - Fraction(1, 10**12)) <= 1 / (2 * sigma * sigma) <= rho
-    assert planned_epsilon([1.0], delta) == epsilon_of(0.5, delta)
+    assert calibrate_epsilon([1.0], delta) == epsilon_of(0.5, delta)
 
 
 def test_no_epsilon_is_so_large_that_delta_is_nothing() -> None:
@@ -99,9 +99,9 @@ def test_an_epsilon_far_above_the_losses_is_answered() -> None:
 def test_planned_sigma_holds_is_tight_and_beats_zcdp(
     weights: list[float], replace_one: bool, epsilon: float, delta: float
 ) -> None:
-    sigma = planned_sigma(weights, epsilon, delta, replace_one=replace_one)
-    assert planned_epsilon(divide_sigma(sigma, weights), delta, replace_one=replace_one) <= epsilon * (1 + 2e-6)
-    assert planned_epsilon(divide_sigma(sigma * 0.999, weights), delta, replace_one=replace_one) > epsilon
+    sigma = calibrate_sigma(weights, epsilon, delta, replace_one=replace_one)
+    assert calibrate_epsilon(divide_sigma(sigma, weights), delta, replace_one=replace_one) <= epsilon * (1 + 2e-6)
+    assert calibrate_epsilon(divide_sigma(sigma * 0.999, weights), delta, replace_one=replace_one) > epsilon
     cells = 2 if replace_one else 1
     assert sigma < 0.99 * math.sqrt(cells / (2 * rho_of(epsilon, delta)))
 
@@ -109,16 +109,16 @@ def test_planned_sigma_holds_is_tight_and_beats_zcdp(
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (3.0, 1e-9)])
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 1.0], [1.0, 2.0]])
 def test_planned_sigma_against_brute_force(weights: list[float], epsilon: float, delta: float) -> None:
-    sigma = planned_sigma(weights, epsilon, delta)
+    sigma = calibrate_sigma(weights, epsilon, delta)
     assert true_delta(divide_sigma(sigma, weights), epsilon) <= delta
     assert true_delta(divide_sigma(sigma * 0.999, weights), epsilon) > delta
     if len(weights) == 1:
-        assert true_delta([planned_sigma(weights, epsilon, delta, replace_one=True)] * 2, epsilon) <= delta
+        assert true_delta([calibrate_sigma(weights, epsilon, delta, replace_one=True)] * 2, epsilon) <= delta
 
 
 def test_two_cells_are_two_measurements() -> None:
-    assert planned_epsilon([2.0, 3.0], 1e-6, replace_one=True) == pytest.approx(
-        planned_epsilon([2.0, 3.0, 2.0, 3.0], 1e-6), rel=1e-5
+    assert calibrate_epsilon([2.0, 3.0], 1e-6, replace_one=True) == pytest.approx(
+        calibrate_epsilon([2.0, 3.0, 2.0, 3.0], 1e-6), rel=1e-5
     )
 
 
@@ -134,11 +134,11 @@ def test_spread_normalises_and_rounds_up() -> None:
 
 def test_large_and_many_sigmas_fall_back_to_zcdp() -> None:
     zcdp = math.sqrt(1 / (2 * rho_of(1e-5, 1e-9)))
-    assert planned_sigma([1.0], 1e-5, 1e-9) == pytest.approx(zcdp, rel=1e-12)
+    assert calibrate_sigma([1.0], 1e-5, 1e-9) == pytest.approx(zcdp, rel=1e-12)
     weights = [1 + i / 1000 for i in range(100)]
-    sigma = planned_sigma(weights, 1.0, 1e-9)
+    sigma = calibrate_sigma(weights, 1.0, 1e-9)
     assert sum(1 / (2 * s * s) for s in divide_sigma(sigma, weights)) <= rho_of(1.0, 1e-9)
-    assert planned_epsilon([1e6], 1e-9) == epsilon_of(1 / (2 * 10**12), 1e-9)
+    assert calibrate_epsilon([1e6], 1e-9) == epsilon_of(1 / (2 * 10**12), 1e-9)
 
 
 @pytest.mark.parametrize(("sigmas", "delta"), list(product([[1.0] * 4, [2.0, 5.0, 9.0], [30.0] * 15], [1e-5, 1e-9])))
@@ -154,23 +154,23 @@ def test_dp_accounting_agrees(sigmas: list[float], delta: float) -> None:
             for sigma in sigmas
         ]
         bounds.append(reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
-    ours = planned_epsilon(sigmas, delta)
+    ours = calibrate_epsilon(sigmas, delta)
     assert bounds[1] * (1 - 1e-6) <= ours <= bounds[0] * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: planned_sigma([], 1, 1e-9), "weights"),
-        (lambda: planned_sigma([1, 0], 1, 1e-9), "weights"),
-        (lambda: planned_sigma([1, math.nan], 1, 1e-9), "weights"),
-        (lambda: planned_sigma([1], 0, 1e-9), "epsilon"),
-        (lambda: planned_sigma([1], math.inf, 1e-9), "epsilon"),
-        (lambda: planned_sigma([1], 1, 0), "delta"),
-        (lambda: planned_sigma([1], 1, 1), "delta"),
-        (lambda: planned_epsilon([], 1e-9), "sigmas"),
-        (lambda: planned_epsilon([1, -1], 1e-9), "sigmas"),
-        (lambda: planned_epsilon([1], 0), "delta"),
+        (lambda: calibrate_sigma([], 1, 1e-9), "weights"),
+        (lambda: calibrate_sigma([1, 0], 1, 1e-9), "weights"),
+        (lambda: calibrate_sigma([1, math.nan], 1, 1e-9), "weights"),
+        (lambda: calibrate_sigma([1], 0, 1e-9), "epsilon"),
+        (lambda: calibrate_sigma([1], math.inf, 1e-9), "epsilon"),
+        (lambda: calibrate_sigma([1], 1, 0), "delta"),
+        (lambda: calibrate_sigma([1], 1, 1), "delta"),
+        (lambda: calibrate_epsilon([], 1e-9), "sigmas"),
+        (lambda: calibrate_epsilon([1, -1], 1e-9), "sigmas"),
+        (lambda: calibrate_epsilon([1], 0), "delta"),
     ],
 )
 def test_bad_arguments_are_named(call: Any, name: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.accounting.exact import float_above, float_below, format_up, fraction_of, sqrt_above, sqrt_below
+from understudy.accounting.exact import float_above, float_below, format_up, parse_fraction, sqrt_above, sqrt_below
 from understudy.gate.selection import indif, merge_codes
 from understudy.tabulate import SparseCounts
 
@@ -54,7 +54,7 @@ def test_floats_beyond_the_range_stay_on_the_safe_side():
 
 @given(st.fractions())
 def test_fractions_survive_text(value):
-    assert fraction_of(str(value)) == value
+    assert parse_fraction(str(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_fractions_survive_text(value):
 )
 def test_nothing_else_is_read_as_a_fraction(text):
     with pytest.raises(ValueError, match=r"fraction|digits"):
-        fraction_of(text)
+        parse_fraction(text)
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))

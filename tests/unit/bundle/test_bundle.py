@@ -18,8 +18,8 @@ import pytest
 
 import understudy as us
 from understudy.bundle import FORMATS, make_bundle
-from understudy.bundle.codebook import codebook_csv, describe_columns, table_schema
-from understudy.bundle.rows import guard_cell, guard_table, is_formula, safe_names
+from understudy.bundle.codebook import describe_columns, format_codebook, make_table_schema
+from understudy.bundle.rows import guard_cell, guard_table, is_formula, make_safe_names
 from understudy.errors import OutputError, SettingError
 
 from .conftest import people
@@ -119,7 +119,7 @@ class TestOffice:
         assert "person no is `person_no`" in (made.folder / "README.md").read_text()
 
     def test_safe_names_are_short_and_distinct(self):
-        names = safe_names(["x" * 40, "x" * 41, "_a", "A", "a", "größe"], 32)
+        names = make_safe_names(["x" * 40, "x" * 41, "_a", "A", "a", "größe"], 32)
         assert len({name.lower() for name in names.values()}) == 6
         assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,31}", name) for name in names.values())
 
@@ -193,7 +193,7 @@ class TestCodebook:
         [column] = describe_columns(release)
         rare = [line for line in column.lines if line.remark]
         assert [line.value for line in rare] == ["2", "3"]
-        assert codebook_csv([column]).count("too rare") + codebook_csv([column]).count("mostly noise") == 2
+        assert format_codebook([column]).count("too rare") + format_codebook([column]).count("mostly noise") == 2
 
     def test_page_is_self_contained(self, made):
         page = (made.folder / "codebook.html").read_text()
@@ -285,7 +285,7 @@ class TestRefusals:
         def fail(*_):
             raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")  # arrow's
 
-        monkeypatch.setattr(make, "codebook_csv", fail)
+        monkeypatch.setattr(make, "format_codebook", fail)
         with pytest.raises(OutputError, match=r"written .No space left on device.; make room"):
             make_bundle(survey, tmp_path / "a", rows=5)
         assert not list(tmp_path.iterdir())
@@ -315,5 +315,5 @@ def test_lengths_of_time_are_described_as_the_file_writes_them():
     field = {"name": "stay", "type": "duration", "constraints": {"minimum": 0, "maximum": "P1D"}}
     schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     made = us.synthesize(pa.table({"stay": [60, 3600]}), schema, rho=1.0, mechanism="independent", dataset="stays")
-    (told,) = table_schema(made, mark=False)["fields"]
+    (told,) = make_table_schema(made, mark=False)["fields"]
     assert told == {"name": "stay", "type": "integer", "title": "stay (seconds)"}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,10 @@ import pytest
 from typer.testing import CliRunner
 
 import understudy as us
+from understudy import svg
 from understudy.cli import app
 from understudy.comparison import Comparison
+from understudy.comparison.grid import _Loaded, _make_rows
 from understudy.comparison.page import (
     Scores,
     collect_scores,
@@ -29,7 +32,7 @@ from understudy.comparison.page import (
     rank_mechanisms,
 )
 from understudy.comparison.study import StudyTable, load_study, make_study, parse_mechanism
-from understudy.errors import BudgetExceeded, LedgerError, OutputError, SettingError
+from understudy.errors import BudgetExceeded, LedgerError, OutputError, SettingError, UnderstudyError
 from understudy.workload import Workload
 from understudy.yaml_json import read_yaml
 
@@ -101,6 +104,21 @@ def test_the_same_call_repeats_nothing_and_more_runs_add_to_it(
         us.compare(rows, SCHEMA, mechanisms="independent", delta=1e-6, **given)
 
 
+def test_the_record_alone_is_enough_to_go_on(public: tuple[Any, Path], rows: pd.DataFrame, tmp_path: Path) -> None:
+    found, folder = public
+    kept = (folder / "record.jsonl").read_bytes()
+    assert len(kept) < 700 * 2 * 2 * 2  # bytes of each run, with ten scores and parts
+    (tmp_path / "record.jsonl").write_bytes(kept)
+    given = QUICK | {"metrics": ["workload_error", "specks"], "settings": {"specks": {"models": ["logistic"]}}}
+    again = us.compare(rows, SCHEMA, **given, runs=2, sets=2, public=True, output=tmp_path)
+    assert (tmp_path / "record.jsonl").read_bytes() == kept
+    assert again.results.equals(found.results)
+    drawn = [f"{metric}-{what}.svg" for metric in ("specks", "workload_error") for what in ("ratios", "unnamed")]
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == drawn
+    assert {line["version"].split()[0].rstrip(",") for line in lines(folder)[1:]} == {us.__version__}
+    assert re.search(r", \d{4}-\d\d-\d\d$", lines(folder)[1]["version"])
+
+
 def test_a_killed_grid_goes_on_where_it_was(rows: pd.DataFrame, tmp_path: Path) -> None:
     SCHEMA.save(tmp_path / "s.yaml")
     rows.to_csv(tmp_path / "t.csv", index=False)
@@ -121,6 +139,18 @@ def test_a_killed_grid_goes_on_where_it_was(rows: pd.DataFrame, tmp_path: Path) 
     after = [line["cell"] for line in lines_of(record) if "cell" in line]
     assert after[: len(done)] == done
     assert sorted(cell[-1] for cell in after) == list(range(30))
+
+
+def test_an_interrupted_grid_writes_what_there_is(rows: pd.DataFrame, tmp_path: Path) -> None:
+    def interrupt(step: us.Step) -> None:
+        if (tmp_path / "out" / "record.jsonl").exists():
+            raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"mechanisms": "mst", "runs": 1000, "public": True, "jobs": 1, "output": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        us.compare(rows, SCHEMA, progress=interrupt, **given)
+    assert 1 <= pq.read_table(tmp_path / "out" / "results.parquet")["run"].to_numpy().max() + 1 < 1000
+    assert (tmp_path / "out" / "comparison.html").exists()
 
 
 def lines_of(record: Path) -> list[dict[str, Any]]:
@@ -190,7 +220,8 @@ def test_a_private_table_is_refused_until_its_cost_is_agreed_to(rows: pd.DataFra
     assert set(found.frame.outcome) == {"done"}
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert files == [f"{name}.custodian-only.{end}" for name, end in (
-        ("comparison", "html"), ("record", "jsonl"), ("results", "csv"), ("results", "parquet"))]  # fmt: skip
+        ("comparison", "html"), ("record", "jsonl"), ("results", "csv"), ("results", "parquet"),
+        ("workload_error-unnamed", "svg"))]  # fmt: skip
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "out").iterdir())
     assert "For the custodian only" in (tmp_path / "out" / "comparison.custodian-only.html").read_text()
     us.compare(rows, SCHEMA, **given)  # all of it was paid for
@@ -269,7 +300,7 @@ def test_ratios_are_tested_as_in_the_paper() -> None:
     for epsilon, ours, theirs in ((1.0, high, low), (2.0, low, high), (3.0, [5.0], [5.0])):
         scores.values[case, "x", epsilon], scores.values[case, "aim", epsilon] = ours, theirs
     (found,) = measure_ratios(scores, "aim")
-    assert (found.mechanism, found.cases, found.least, found.largest) == ("x", 3, 0.5, 2.0)
+    assert (found.mechanism, found.ratios) == ("x", (2.0, 0.5, 1.0))
     assert (found.mean, found.p_value) == (pytest.approx(1.0), pytest.approx(0.5))
     for other in ([0.5, 0.7, 0.6], [2.5, 1.5, 2.1], [9.0, 9.1, 9.0]):
         exact = ttest_ind(high, other, equal_var=False, alternative="greater").pvalue
@@ -342,14 +373,65 @@ def test_slow_mechanisms_may_run_less_often(rows: pd.DataFrame) -> None:
         make_study(tables=tables, mechanisms=["mst"], runs_of={"rap": 1}, public=True).check()
 
 
-STUDIES = sorted((Path(__file__).parents[3] / "examples" / "studies").glob("*.yaml"))
+def test_a_run_may_have_its_own_delta_and_a_public_number_of_rows(rows: pd.DataFrame) -> None:
+    mechanisms = {"AIM": "independent", "pure": "independent:delta=0", "bounded": "independent:rows=public"}
+    study = make_study(tables={"t": StudyTable(rows, SCHEMA)}, mechanisms=mechanisms, public=True)
+    specs = {cell.mechanism: study.spec(cell) for cell in study.cells()}
+    assert [spec.delta for spec in specs.values()] == [1e-9, 0, 1e-9]
+    assert not any(spec.settings for spec in specs.values())
+    table = _Loaded(pa.Table.from_pandas(rows), SCHEMA)
+    run: dict[str, Any] = {"mechanism": "independent", "paper": False, "settings": {}, "epsilon": 1, "delta": 1e-9}
+    for bounded in (False, True):
+        schema, _ = _make_rows(table, run, [0], bounded=bounded)
+        assert schema.rows == (400 if bounded else None)
+    found = us.compare(rows, SCHEMA, mechanisms=mechanisms, public=True, jobs=1)
+    assert set(found.results["outcome"].to_pylist()) == {"done"}
+    for wrong in ("mst:rows=400", "mst:delta=2"):
+        with pytest.raises(UnderstudyError):
+            us.compare(rows, SCHEMA, mechanisms=wrong, public=True)
+    with pytest.raises(SettingError, match="the number of rows is public only if the table is"):
+        us.compare(rows, SCHEMA, mechanisms="mst:rows=public", epsilon_total=5)
+
+
+def test_a_study_may_name_a_public_table(rows: pd.DataFrame, tmp_path: Path) -> None:
+    for name in ("t", "older"):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "t.json").write_text(json.dumps(SIZES))
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "tables: {t: {data: t.csv, domain: t.json, public: older.csv}}\npublic: true\nmechanisms: [nist-mst]\n"
+    )
+    assert set(us.compare(study, jobs=1).results["outcome"].to_pylist()) == {"done"}
+
+
+def test_ratios_are_drawn_as_boxes() -> None:
+    """Quartiles of 6, 7, 8, 9, 10 are 7, 8 and 9, at equal distances on a linear axis."""
+    chart = svg.boxes("ratios", [("<b>x</b>", [10.0, 6.0, 9.0, 7.0, 8.0])], x_words="ratio", at=6.0)
+    (start, width), (low, high), (middle, _) = (
+        [float(value) for value in re.findall(pattern, chart)[-1]]
+        for pattern in (
+            r'<rect class="standin" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"',
+            r'<line class="noise" x1="([\d.]+)" y1="23" x2="([\d.]+)" y2="23"',
+            r'<line class="noise" x1="([\d.]+)" y1="17" x2="([\d.]+)"',
+        )
+    )
+    assert middle == pytest.approx(start + width / 2, abs=0.2)
+    assert (start - low, high - start - width) == pytest.approx((width / 2, width / 2), abs=0.2)
+    assert "&lt;b&gt;x" in chart
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+STUDIES = sorted((EXAMPLES / "studies").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
 def test_the_studies_of_the_papers_can_be_run(path: Path, tmp_path: Path) -> None:
     for said in read_yaml(path.read_text())["tables"].values():
-        columns = [*said.get("columns", []), "a", "b", "c"]
-        (tmp_path / said["domain"]).write_text(json.dumps(dict.fromkeys(columns, 2)))
+        if "schema" in said:  # the made-up census rows have a schema of their own
+            shutil.copy(EXAMPLES / "census1940" / "schema.yaml", tmp_path / said["schema"])
+        else:
+            columns = [*said.get("columns", []), "a", "b", "c"]
+            (tmp_path / said["domain"]).write_text(json.dumps(dict.fromkeys(columns, 2)))
     study = load_study(path, tmp_path)
     study.check()
     assert study.public
@@ -366,7 +448,7 @@ def test_names_of_others_stay_text_on_the_page() -> None:
         "run": 0,
     }
     line |= {"metric": "workload_error", "part": "", "better": "lower", "seconds": 1.0, "scoring_seconds": 0.1}
-    line |= {"peak_mib": 9.0, "outcome": "done"}
+    line |= {"peak_mib": 9.0, "outcome": "done", "version": "0.1"}
     lines = [line | {"epsilon": epsilon, "value": value} for epsilon, value in ((0.1, 0.5), (1.0, 0.05))]
     lines.append(line | {"epsilon": 10.0, "value": None, "outcome": "failed: <u>why</u>"})
     found = Comparison(pa.Table.from_pylist(lines), study)

@@ -15,7 +15,7 @@ from understudy.mechanism import adaptive
 from understudy.mechanism.adaptive import STOP, Adaptive, choose_batch
 from understudy.model.graphical import GraphicalModel
 from understudy.release.answer import _stages_from_rounds
-from understudy.release.bounds import Evidence, marginal_bounds
+from understudy.release.bounds import Evidence, bound_marginals
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 
@@ -172,7 +172,7 @@ def test_bounds_hold_for_measured_and_chosen_against_cliques():
         evidence = Evidence(fit.model, table.domain, fit.recoding.maps, stages=stages, cliques=cliques)
         named = [clique for clique, _ in cliques if clique]
         truth = table.recode(fit.recoding)._counts(named)
-        for (clique, counts), bound in zip(truth, marginal_bounds(evidence, named), strict=True):
+        for (clique, counts), bound in zip(truth, bound_marginals(evidence, named), strict=True):
             seen.add(bound.source)
             if bound.bound is not None:
                 assert np.abs(counts - fit.model.project(clique).ravel()).sum() <= bound.bound

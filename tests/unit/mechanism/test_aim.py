@@ -13,7 +13,7 @@ from understudy.gate import Selection
 from understudy.mechanism.aim import AIM, Choice, RoundLog, _possible_cells, ablations
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
-from understudy.model.junction_tree import cliques_within
+from understudy.model.junction_tree import limit_cliques
 from understudy.testing import insecure
 
 from .conftest import SIZES, related_rows, related_table
@@ -83,14 +83,20 @@ def test_candidates_grow_with_the_budget_and_stay_within_the_limit():
 
 def test_within_agrees_with_the_small_domain_shortcut():
     domain, weights = Domain(SIZES), AIM()._cliques(Domain(SIZES))
-    assert list(cliques_within(domain, weights, [("a",)], 1.0)) == list(weights)
-    assert set(cliques_within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
+    assert list(limit_cliques(domain, weights, [("a",)], 1.0)) == list(weights)
+    assert set(limit_cliques(domain, weights, [("a", "b")], 1e-9)) == {
+        ("a",),
+        ("b",),
+        ("c",),
+        ("d",),
+        ("a", "b"),
+    }
 
 
 def test_where_nothing_fits_the_smallest_are_the_candidates():
     domain = Domain(SIZES)
     triples = {r: w for r, w in AIM()._cliques(domain).items() if len(r) == 3}
-    assert list(cliques_within(domain, triples, [], 1e-9)) == [
+    assert list(limit_cliques(domain, triples, [], 1e-9)) == [
         ("a", "b", "c")
     ]  # 18 cells and 4 for d; the others have 28 and up
 
@@ -136,8 +142,7 @@ def test_round_log_keeps_the_last_candidacy():
     model = AIM().fit(table, rho=1.0).model
     for candidates in ([("a",), ("b",)], [("a",)], [("a",)]):
         offsets = dict.fromkeys(candidates, 1.0)
-        expected = {("a",): model.project(("a",))}
-        log.add_round(Choice(Selection(("a",), 0.5, 1.0), offsets), before=model, share=0.3, expected=expected)
+        log.add_round(Choice(Selection(("a",), 0.5, 1.0), offsets), before=model, share=0.3, measured=1)
     entries = log.entries()
     assert [entry.get("last", np.array([])).tolist() for entry in entries] == [[], [1], [], [0]]
     assert ["model" in entry for entry in entries] == [False, True, False, True]

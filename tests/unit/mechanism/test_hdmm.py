@@ -22,7 +22,7 @@ from understudy.mechanism.hdmm import (
     tree_of_sums,
     workload_gram,
 )
-from understudy.model.consistency import noisy_tables
+from understudy.model.consistency import average_tables
 from understudy.model.estimate import estimate
 from understudy.schema import Schema
 from understudy.testing import insecure
@@ -158,13 +158,13 @@ def test_least_squares_tables_of_queries_and_their_variances():
     rng = np.random.default_rng(1)
     first, second = np.vstack([np.eye(3, dtype=int), np.ones((1, 3), int)]), np.array([[2, 0], [0, 2], [1, 1]])
     truth, query = rng.integers(50, size=6), KroneckerQuery((first, second))
-    (table,) = noisy_tables(Domain({"a": 3, "b": 2}), [Measurement(("a", "b"), query @ truth, 3.0, query)])
+    (table,) = average_tables(Domain({"a": 3, "b": 2}), [Measurement(("a", "b"), query @ truth, 3.0, query)])
     assert table.counts.ravel() == pytest.approx(truth)
     dense = np.kron(first, second)
     assert table.variance.ravel() == pytest.approx(9 * np.diag(np.linalg.inv(dense.T @ dense)))
     half = KroneckerQuery((np.ones((1, 6), int),))
     with pytest.raises(InputError, match="does not determine"):
-        noisy_tables(Domain({"a": 3, "b": 2}), [Measurement(("a", "b"), np.array([9]), 1.0, half)])
+        average_tables(Domain({"a": 3, "b": 2}), [Measurement(("a", "b"), np.array([9]), 1.0, half)])
 
 
 def test_ranges_are_answered_better_than_from_cells():

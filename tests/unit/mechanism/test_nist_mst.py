@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from understudy.accounting import Budget
-from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
@@ -202,7 +202,7 @@ def test_all_measurements_are_calibrated_together_though_codes_are_merged_in_bet
     sizes = SIZES | {"f": 40}
     mechanism = NistMST(cliques=[("a", "b"), ("a", "f")], keep=[(("e",), 3.0)])
     budget, neighbours = Budget.of(epsilon=1.0, delta=2e-12), Neighbours(None, 1, replace_one=False)
-    sigmas, certified = certified_plan(mechanism.plan(Domain(sizes)), budget, neighbours)
+    sigmas, certified = certify_plan(mechanism.plan(Domain(sizes)), budget, neighbours)
     table = PrivateTable(CodedSource(sizes, rows), certified, plan=sigmas)
     fit = mechanism.fit(table, rho=float(certified.capacity))
     assert {m.clique: m.sigma for m in fit.measurements} == sigmas

@@ -15,9 +15,9 @@ from understudy.mechanism.privmrf import (
     _scores,
     cfs_score,
     draw_candidates,
-    fill_marginals,
     first_marginals,
     graph_cliques,
+    grow_network,
     search_graph,
     take_worst,
     triangulate,
@@ -160,14 +160,31 @@ def first_root(domain, clique):
     return clique.index(seen[0][0])
 
 
-def test_the_first_marginals_are_filled_up_with_others():
-    candidates = {(c,): 1.0 for c in "abcdefgh"}
-    filled = fill_marginals([("a",), ("b",)], candidates, 5)
-    assert filled[:2] == [("a",), ("b",)]
-    assert len(set(filled)) == 5
-    assert filled == fill_marginals([("a",), ("b",)], candidates, 5)
-    assert fill_marginals([("a",), ("b",)], candidates, 1) == [("a",), ("b",)]
-    assert len(fill_marginals([("a",)], candidates, 20)) == 8
+def test_the_papers_first_marginals_contain_no_other_and_are_filled_up_from_the_networks():
+    """Two cliques, the best marginal of b and of c lies in the first: that of the second fills up, not one within."""
+    domain = Domain(dict.fromkeys("abcde", 2))
+    scores = pairs(ab=0.5, bc=0.4, ac=0.3, bd=0.05, de=0.2, be=0.01)
+    cliques = [("a", "b", "c"), ("b", "d", "e")]
+    found = [
+        {r for _, _, r in grow_network(domain, clique, scores, clique[0], 8, 3, lambda r: True)} for clique in cliques
+    ]
+    assert found == [{("a", "b"), ("a", "b", "c")}, {("b", "d"), ("b", "d", "e")}]
+    printed = first_marginals(domain, cliques, scores, cells=8, columns=3, as_printed=True)
+    assert all(not set(one) < set(other) for one in printed for other in printed)
+    assert {("a", "b", "c"), ("b", "d", "e")} <= set(printed)
+    drawn = first_marginals(domain, cliques, scores, cells=4, columns=3, as_printed=True)  # pairs only
+    assert len(drawn) <= 5
+    assert set(drawn) <= {pair for clique in cliques for pair in combinations(clique, 2)}
+    assert drawn == first_marginals(domain, cliques, scores, cells=4, columns=3, as_printed=True)
+
+
+def test_the_papers_first_marginals_are_at_most_as_many_as_columns():
+    """Six overlapping cliques have twelve marginals in their networks: six, none twice, whatever is drawn."""
+    domain = Domain(dict.fromkeys("abcdef", 2))
+    scores = {frozenset(pair): 0.1 + i / 100 for i, pair in enumerate(combinations(domain, 2))}
+    cliques = [("a", "b", "c"), ("b", "c", "d"), ("c", "d", "e"), ("d", "e", "f"), ("a", "e", "f"), ("a", "b", "f")]
+    found = first_marginals(domain, cliques, scores, cells=4, columns=3, as_printed=True)
+    assert len(found) == len(set(found)) == 6
 
 
 class Uniform:

@@ -22,13 +22,6 @@ def rows(count=600):
     return np.stack([a, (a + (rng.random(count) < 0.1)) % 3, c, d], axis=1).tolist()
 
 
-@pytest.fixture
-def short_training(monkeypatch):
-    monkeypatch.setattr("understudy.model.relaxed._CELL_STEPS", 100)
-    monkeypatch.setattr("understudy.model.network._PAPER_STEPS", 3)
-    monkeypatch.setattr("understudy.model.network._PAPER_HIDDEN", 16)
-
-
 @pytest.mark.usefixtures("short_training")
 def test_half_of_each_round_chooses_and_every_query_costs_the_same():
     """rho_0 = rho / (2 T K) for each choice and each measurement: 1/12 for two rounds of three."""

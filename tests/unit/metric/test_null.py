@@ -10,7 +10,6 @@ from understudy.metric.propensity import (
     Settings,
     Stacked,
     _estimate_held_out_null,
-    _order_categories,
     fit_logistic,
     null_expectation,
     score_held_out,
@@ -97,9 +96,6 @@ def test_a_tree_divides_categories_in_any_way() -> None:
     ordered = Stacked(codes, codes, labels)
     assert score_in_sample("cart", replace(ordered, unordered=(0,)), 0.1).error_rate == 0.0
     assert score_in_sample("cart", ordered, 0.1).error_rate == 0.5
-    few = replace(ordered, unordered=(0,)).take(np.flatnonzero(codes[:, 0] < 8))
-    held = _order_categories(few)(replace(ordered, unordered=(0,)))
-    assert held[8, 0] == held[9, 0] == 0.5  # codes that the fitted rows do not have
 
 
 def test_the_error_rate_by_hand() -> None:

@@ -9,11 +9,11 @@ from understudy.measurement import Measurement, Scaling
 from understudy.model.consistency import (
     NoisyTable,
     _SharedColumns,
+    average_tables,
     make_consistent,
-    marginal_of,
-    noisy_tables,
     norm_sub,
     shared_sets,
+    sum_smallest_table,
 )
 
 DOMAIN = Domain({"a": 2, "b": 2, "c": 3})
@@ -72,7 +72,7 @@ def test_tables_end_non_negative_agreeing_and_of_the_public_total() -> None:
         Measurement(("b", "c"), truth.sum(axis=0) + rng.normal(0, 15, (2, 3)), 15.0),
         Measurement(("a", "c"), truth.sum(axis=1) + rng.normal(0, 15, (2, 3)), 15.0),
     ]
-    found = make_consistent(noisy_tables(DOMAIN, noisy), total=240)
+    found = make_consistent(average_tables(DOMAIN, noisy), total=240)
     assert all(counts.min() >= 0 and counts.sum() == pytest.approx(240) for counts in found.values())
     assert found["a", "b"].sum(axis=1) == pytest.approx(found["a", "c"].sum(axis=1), abs=1e-3)
     assert found["a", "b"].sum(axis=0) == pytest.approx(found["b", "c"].sum(axis=1), abs=1e-3)
@@ -81,7 +81,7 @@ def test_tables_end_non_negative_agreeing_and_of_the_public_total() -> None:
 def test_a_merged_code_counts_less_in_the_average() -> None:
     merged = Measurement(("a",), np.array([50.0, 90 / 3]), 1.0, Scaling(np.array([1.0, 1 / 3])))
     plain = Measurement(("a",), np.array([60.0, 30.0]), 1.0)
-    (one,) = noisy_tables(DOMAIN, [merged, plain])
+    (one,) = average_tables(DOMAIN, [merged, plain])
     assert one.counts == pytest.approx([55, (90 / 9 + 30) / (1 / 9 + 1)])
     assert one.variance == pytest.approx([1 / 2, 1 / (1 + 1 / 9)])
 
@@ -89,7 +89,7 @@ def test_a_merged_code_counts_less_in_the_average() -> None:
 def test_other_queries_are_refused() -> None:
     sums = Measurement(("a",), np.array([5.0, 6.0]), 1.0, np.array([[1.0, 1.0], [0.0, 1.0]]))
     with pytest.raises(InputError, match="graphical-model"):
-        noisy_tables(DOMAIN, [sums])
+        average_tables(DOMAIN, [sums])
 
 
 def test_a_total_below_one_is_one() -> None:
@@ -99,7 +99,7 @@ def test_a_total_below_one_is_one() -> None:
 
 def test_marginal_takes_the_order_asked_from_the_smallest_table() -> None:
     counts = {("a", "b", "c"): np.arange(12.0).reshape(2, 2, 3), ("a", "c"): np.arange(6.0).reshape(2, 3)}
-    found = marginal_of(counts, ("c", "a"))
+    found = sum_smallest_table(counts, ("c", "a"))
     assert found is not None
     assert found.tolist() == counts["a", "c"].T.tolist()
-    assert marginal_of(counts, ("c", "d")) is None
+    assert sum_smallest_table(counts, ("c", "d")) is None

@@ -6,7 +6,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.gum import GumModel, Plan, _Step, gum_of, update
+from understudy.model.gum import GumModel, Plan, _Step, fit_gum, update
 from understudy.model.kernels import rows as kernels
 from understudy.model.protocol import MODELS
 
@@ -173,8 +173,8 @@ def test_any_measurements_can_be_generated_from() -> None:
     tables = tables_of_joint(CYCLES)
     rng = np.random.default_rng(4)
     noisy = [Measurement(c, t.reshape(-1) + rng.normal(0, 5, t.size), 5.0) for c, t in tables.items()]
-    model = gum_of(DOMAIN, noisy)
+    model = fit_gum(DOMAIN, noisy)
     assert model.total == pytest.approx(10_000, abs=100)
     assert mean_l1(model.sample(10_000, rng), tables) < 0.05
-    assert gum_of(DOMAIN, noisy, total=123).total == pytest.approx(123)
-    assert gum_of(DOMAIN, []).project(("b",)) == pytest.approx(np.full(4, 0.25))
+    assert fit_gum(DOMAIN, noisy, total=123).total == pytest.approx(123)
+    assert fit_gum(DOMAIN, []).project(("b",)) == pytest.approx(np.full(4, 0.25))

@@ -8,7 +8,7 @@ from understudy.measurement import Measurement
 from understudy.model import descent as metric_module
 from understudy.model.descent import Stride, make_metric, minimise
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.problem import cold_potentials, make_problem
+from understudy.model.problem import make_problem, start_cold
 
 
 def problem_of(concentration):
@@ -30,7 +30,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def place(problem):
-    x = cold_potentials(problem, np.empty(len(problem.targets)))
+    x = start_cold(problem, np.empty(len(problem.targets)))
     return x, problem.answers(x).copy()
 
 

@@ -7,7 +7,7 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model.estimate import estimate
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.problem import cold_potentials, make_problem, warm_potentials
+from understudy.model.problem import make_problem, start_cold, start_warm
 
 DOMAIN = Domain({"a": 5, "b": 6, "c": 4})
 PEOPLE = np.random.default_rng(1).dirichlet(np.full(120, 0.2)).reshape(5, 6, 4) * 1e4
@@ -26,7 +26,7 @@ def losses(earlier, new):
     """At the cold start, the warm one, and where the earlier model is."""
     model = estimate(DOMAIN, earlier, total=1e4)
     problem = problem_of([*earlier, new])
-    cold, warm = cold_potentials(problem, np.empty(len(problem.targets))), warm_potentials(problem, model)
+    cold, warm = start_cold(problem, np.empty(len(problem.targets))), start_warm(problem, model)
     values = (model.project(m.clique).ravel() - m.values for m in (*earlier, new))
     there = sum(0.5 * float(v @ v) / m.sigma**2 for v, m in zip(values, (*earlier, new), strict=True))
     return *(problem.loss(problem.answers(x)) for x in (cold, warm)), there
@@ -56,8 +56,8 @@ def test_a_start_that_would_be_worse_is_taken_back():
     model = estimate(domain, found, total=people.sum())
     new = [Measurement(p, people.sum(axis=tuple(i for i, c in enumerate(domain) if c not in p)), 1.0) for p in pairs]
     problem = make_problem(JunctionTree.of(domain, pairs), [*found, *new], people.sum(), {})
-    cold = problem.loss(problem.answers(cold_potentials(problem, np.empty(len(problem.targets)))))
-    assert problem.loss(problem.answers(warm_potentials(problem, model))) == pytest.approx(cold)  # the same, here
+    cold = problem.loss(problem.answers(start_cold(problem, np.empty(len(problem.targets)))))
+    assert problem.loss(problem.answers(start_warm(problem, model))) == pytest.approx(cold)  # the same, here
 
 
 def test_a_table_within_a_new_one_is_not_scaled_twice():
@@ -65,6 +65,6 @@ def test_a_table_within_a_new_one_is_not_scaled_twice():
     model = estimate(DOMAIN, earlier, total=1e4)
     problem = problem_of([*earlier, measured(("b", "c"), 1.0), measured(("a", "b", "c"), 1.0)])
     alone = problem_of([*earlier, measured(("a", "b", "c"), 1.0)])
-    both, one = (p.answers(warm_potentials(p, model)) for p in (problem, alone))
+    both, one = (p.answers(start_warm(p, model)) for p in (problem, alone))
     whole = [p.propagation.slice_of(0) for p in (problem, alone)]
     np.testing.assert_allclose(both[whole[0]], one[whole[1]], rtol=0.2, atol=10.0)

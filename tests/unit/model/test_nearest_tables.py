@@ -8,7 +8,7 @@ import pytest
 from understudy.domain import Domain, Forbidden
 from understudy.measurement import Measurement, Scaling
 from understudy.model.estimate import estimate
-from understudy.model.tree import implied_rows, measured_tables, nearest_tables, tree_fit, tree_start
+from understudy.model.tree import estimate_rows, fit_tree, measured_tables, nearest_tables, start_tree
 
 DOMAIN = Domain({"a": 6, "b": 5, "c": 4, "d": 7})
 CHAIN = [("a",), ("b",), ("c",), ("d",), ("a", "b"), ("c", "b"), ("c", "d")]
@@ -48,7 +48,7 @@ def loss(tables, measurements):
 def test_as_near_as_estimation_gets_consistent_and_positive(cliques, sigma):
     measurements = noisy(cliques, sigma=sigma)
     measured = measured_tables(DOMAIN, measurements)
-    rows = implied_rows(measured)
+    rows = estimate_rows(measured)
     tables = nearest_tables(DOMAIN, measured, rows)
     model = estimate(DOMAIN, measurements, tolerance=1e-8)
     assert rows == pytest.approx(model.total)
@@ -66,8 +66,8 @@ def test_the_start_is_the_answer_and_estimation_takes_as_many_steps_for_any_rows
     steps = []
     for rows in (1e4, 1e6, 1e8, 1e10):
         measurements = noisy(CHAIN, rows=rows)
-        start = tree_start(DOMAIN, measurements)
-        model = tree_fit(DOMAIN, measurements)
+        start = start_tree(DOMAIN, measurements)
+        model = fit_tree(DOMAIN, measurements)
         assert model.report.converged
         for measurement in measurements:
             assert start.project(measurement.clique) * model.total == pytest.approx(
@@ -113,4 +113,4 @@ def test_cliques_with_a_cycle_are_a_start_too():
     measurements = noisy([("a", "b"), ("b", "c"), ("a", "c"), ("d",)])
     tables = nearest_tables(DOMAIN, measured_tables(DOMAIN, measurements), 10_000.0)
     assert set(tables) == {("a", "b"), ("b", "c"), ("a", "c"), ("d",)}
-    assert tree_fit(DOMAIN, measurements).report.converged
+    assert fit_tree(DOMAIN, measurements).report.converged

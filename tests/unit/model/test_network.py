@@ -6,7 +6,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Cell, Measurement
 from understudy.model import network
-from understudy.model.network import CellTraining, Network, find_worst, network_of
+from understudy.model.network import CellTraining, Network, find_worst, fit_network
 from understudy.model.relaxed import Targets
 
 DOMAIN = Domain({"a": 2, "b": 3})
@@ -30,19 +30,19 @@ def test_the_gradient_is_that_of_the_loss():
 
 
 def test_a_dependent_table_is_learned_and_the_same_table_gives_the_same_rows():
-    one, other = (network_of(DOMAIN, [TABLE]) for _ in range(2))
+    one, other = (fit_network(DOMAIN, [TABLE]) for _ in range(2))
     assert np.abs(one.project(("a", "b")).reshape(-1) - TABLE.values).max() < 2
     assert np.array_equal(one.shares, other.shares)
 
 
 def test_a_round_goes_on_from_the_network_of_the_round_before():
-    first = network_of(DOMAIN, [TABLE])
-    again = network_of(DOMAIN, [TABLE, Measurement(("a",), np.array([50, 50]), 0.5)], start=first)
+    first = fit_network(DOMAIN, [TABLE])
+    again = fit_network(DOMAIN, [TABLE, Measurement(("a",), np.array([50, 50]), 0.5)], start=first)
     assert again.network is first.network
 
 
 def test_without_measurements_columns_are_uniform():
-    assert np.abs(network_of(DOMAIN, [], total=6.0).project(("b",)) - 2).max() < 0.05
+    assert np.abs(fit_network(DOMAIN, [], total=6.0).project(("b",)) - 2).max() < 0.05
 
 
 # -- GEM as published: single cells --

@@ -13,7 +13,7 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.compress import compress
 from understudy.model.consistency import norm_sub
 from understudy.model.generate import generate, re_express_all
-from understudy.model.ordered import _combine_margins, nearest_distribution, order_groups, ordered_counts
+from understudy.model.ordered import _combine_margins, fit_ordered_counts, nearest_distribution, order_groups
 from understudy.schema import Recoding, Schema
 from understudy.source import MemorySource
 
@@ -91,7 +91,7 @@ def test_the_noise_of_a_level_is_that_of_a_mean_of_sums(part, kept):
 def test_codes_beside_the_axis_are_fitted_by_themselves():
     groups = CodeGroups(axes={"a": 3})
     missing = Measurement(("a",), np.array([40.0, 30.0, 10.0, 20.0, -5.0]), 0.1)
-    found = ordered_counts(Domain({"a": 5}), [missing], Recoding.identity(), groups, 100.0)["a"]
+    found = fit_ordered_counts(Domain({"a": 5}), [missing], Recoding.identity(), groups, 100.0)["a"]
     assert found.sum() == pytest.approx(100.0)
     assert found[3] == pytest.approx(21.0)
     assert found[4] == 0.0
@@ -99,7 +99,7 @@ def test_codes_beside_the_axis_are_fitted_by_themselves():
 
 def test_columns_without_an_axis_are_left_alone():
     codes = Measurement(("sex",), np.array([3.0, -1.0]), 1.0)
-    assert ordered_counts(DOMAIN, [codes], Recoding.identity(), GROUPS) == {}
+    assert fit_ordered_counts(DOMAIN, [codes], Recoding.identity(), GROUPS) == {}
     assert re_express_all(DOMAIN, [codes], Recoding.identity(), GROUPS) == [codes]
 
 
@@ -107,7 +107,7 @@ def test_margins_of_larger_tables_count_by_their_precision():
     domain, groups = Domain({"a": 2, "b": 2}), CodeGroups(axes={"a": 2})
     own = Measurement(("a",), np.array([60.0, 40.0]), 1.0)
     pair = Measurement(("b", "a"), np.array([40.0, 20.0, 32.0, 8.0]), 1.0)  # margin 72, 28: twice the variance
-    found = ordered_counts(domain, [own, pair], Recoding.identity(), groups, 100.0)["a"]
+    found = fit_ordered_counts(domain, [own, pair], Recoding.identity(), groups, 100.0)["a"]
     assert found == pytest.approx([64.0, 36.0])
 
 
@@ -116,7 +116,7 @@ def test_margins_of_merged_codes_are_divided_among_their_codes():
     recoding = Recoding({"a": np.array([0, 1, 1])})
     own = Measurement(("a",), np.array([50.0, 30.0, 20.0]), 1.0)
     pair = Measurement(("a", "b"), np.array([20.0, 24.0, 30.0, 26.0]), 1e-3)  # margin 44, 56, all but exact
-    found = ordered_counts(domain, [own, pair], recoding, groups, 100.0)["a"]
+    found = fit_ordered_counts(domain, [own, pair], recoding, groups, 100.0)["a"]
     assert found == pytest.approx([44.0, 33.0, 23.0], abs=1e-3)
 
 
@@ -176,7 +176,7 @@ def test_precise_sums_of_merged_codes_do_not_fill_the_empty_end_of_an_axis():
         place = recoding.maps["a"]
         sums = np.outer(np.bincount(place, truth), np.full(4, 0.25)).ravel()
         pair = Measurement(("a", "b"), sums + rng.normal(0, 60, len(sums)), 60.0)
-        found = ordered_counts(domain, [own, pair], recoding, groups, total)["a"]
+        found = fit_ordered_counts(domain, [own, pair], recoding, groups, total)["a"]
         beyond.append(found[80:].sum() / total)
         means.append(found @ np.arange(150) / total)
     assert np.mean(beyond) < 0.001
@@ -221,7 +221,7 @@ def test_every_generator_follows_the_counts(name):
     own = Measurement(("contacts",), TAIL + rng.normal(0, 20, 30), 20.0)
     measured = [own] if name == "product" else [own, Measurement(("contacts", "sex"), pair, 20.0)]
     model = generate(name, DOMAIN, measured, recoding=Recoding.identity(), groups=GROUPS, total=8000.0).model
-    wanted = ordered_counts(DOMAIN, measured, Recoding.identity(), GROUPS, 8000.0)["contacts"]
+    wanted = fit_ordered_counts(DOMAIN, measured, Recoding.identity(), GROUPS, 8000.0)["contacts"]
     found = model.project(("contacts",))
     assert np.abs(found - wanted).sum() < 0.004 * 8000
     assert found[15:].sum() < 0.002 * 8000

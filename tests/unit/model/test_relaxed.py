@@ -16,9 +16,9 @@ from understudy.model.relaxed import (
     CellProjection,
     RelaxedModel,
     TableLoss,
+    clip_shares,
     count_rows,
-    measured_shares,
-    relaxed_of,
+    fit_relaxed,
     softmax,
     softmax_gradient,
 )
@@ -49,7 +49,7 @@ def test_pairs_of_a_2x2x2_table_without_noise_are_matched_to_a_thousandth():
     table = 1000 * np.array([[[0.3, 0.02], [0.08, 0.1]], [[0.05, 0.15], [0.1, 0.2]]])
     domain = Domain({"a": 2, "b": 2, "c": 2})
     exact = list(measured(table, combinations("abc", 2), sigma=0.05))
-    model = relaxed_of(domain, exact)
+    model = fit_relaxed(domain, exact)
     assert model.total == pytest.approx(1000)
     for one in exact:
         assert np.abs(model.project(one.clique).reshape(-1) - one.values).max() < 1.0
@@ -121,7 +121,7 @@ def test_fitted_rows_learn_a_rule_that_no_table_covers():
     mask = ~np.eye(3, dtype=np.bool_)
     domain = Domain({"a": 3, "b": 3}, [Forbidden(("a", "b"), lambda: mask)])
     counts = np.array([50, 30, 20])
-    model = relaxed_of(domain, [Measurement((column,), counts, 1.0) for column in "ab"])
+    model = fit_relaxed(domain, [Measurement((column,), counts, 1.0) for column in "ab"])
     free = RelaxedModel(Domain(dict(domain)), model.total, model.shares)
     assert free.project(("a", "b"))[mask].sum() < 5
     np.testing.assert_allclose(np.diag(model.project(("a", "b"))), counts, atol=3)
@@ -135,7 +135,7 @@ def test_the_generator_makes_the_same_model_of_the_same_measurements():
 
 
 def test_no_measurement_gives_uniform_columns():
-    model = relaxed_of(DOMAIN, [], total=12)
+    model = fit_relaxed(DOMAIN, [], total=12)
     assert np.abs(model.project(("c",)) - 3).max() < 0.05
 
 
@@ -195,7 +195,7 @@ def test_the_gradient_of_cells_is_that_of_their_answers():
 
 def test_noisy_shares_are_clipped():
     cells = [cell(("b",), 0, -3), cell(("b",), 1, 20), cell(("b",), 1, 130)]
-    assert measured_shares(cells, 100.0) == pytest.approx([0.0, 0.2, 1.0])
+    assert clip_shares(cells, 100.0) == pytest.approx([0.0, 0.2, 1.0])
 
 
 def test_what_is_not_a_single_cell_is_refused():

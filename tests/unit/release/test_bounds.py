@@ -17,8 +17,8 @@ from understudy.release.bounds import (
     Evidence,
     Law,
     Stage,
-    count_interval,
-    marginal_bounds,
+    bound_count,
+    bound_marginals,
     subgaussian_l1,
     weighted_average,
 )
@@ -115,10 +115,10 @@ def _coverage(scale, runs=300, confidence=0.9):
     for _ in range(runs):
         values = TRUE.ravel() + np.rint(rng.normal(0, 6 * scale, 12)).astype(int)
         evidence = Evidence(_model(), DOMAIN, stages=[Stage([Measurement(("a", "b"), values, 6.0)], 1.0)])
-        (bound,) = marginal_bounds(evidence, [("a",)], confidence=confidence)
+        (bound,) = bound_marginals(evidence, [("a",)], confidence=confidence)
         error = np.abs(_model().project(("a",)) - TRUE.sum(axis=1)).sum()
         bounds += error <= bound.bound
-        interval = count_interval(evidence, mask, mask, confidence=confidence)
+        interval = bound_count(evidence, mask, mask, confidence=confidence)
         intervals += interval.low <= 43 <= interval.high
     return bounds / runs, intervals / runs
 
@@ -136,7 +136,7 @@ def test_sum_of_shares_is_the_whole_doubt():
     measurement = Measurement(("a", "b"), values, 6.0)
     both = Evidence(_model(), DOMAIN, stages=[Stage([measurement], 0.5), Stage([measurement], 0.5)])
     mask = {"a": np.array([True, False, False])}
-    interval = count_interval(both, mask, mask, confidence=0.9)
+    interval = bound_count(both, mask, mask, confidence=0.9)
     assert interval.high - TRUE[0].sum() == Law.of("gaussian", 6.0, 4).either_side(0.05)
 
 
@@ -146,7 +146,7 @@ def test_merged_and_cut_codes_widen_the_interval():
     measurement = Measurement(("a",), np.array([52, 80]), 1.0)
     evidence = Evidence(model, DOMAIN, merged={"a": np.array([0, 1, 1])}, stages=[Stage([measurement], 1.0)])
     half = {"a": np.array([False, True, False])}
-    interval = count_interval(evidence, half, half, confidence=0.95)
+    interval = bound_count(evidence, half, half, confidence=0.95)
     assert interval.low == 0.0  # the merged code is not wholly inside
     assert 80 <= interval.high <= 84
 
@@ -154,16 +154,16 @@ def test_merged_and_cut_codes_widen_the_interval():
 def test_parts_of_a_query_bound_it_from_above_only():
     evidence = Evidence(_model(), DOMAIN, stages=[Stage([Measurement(("a",), TRUE.sum(axis=1), 1.0)], 1.0)])
     masks = {"a": np.array([True, False, False]), "b": np.array([True, False, False, False])}
-    interval = count_interval(evidence, masks, masks)
+    interval = bound_count(evidence, masks, masks)
     assert interval.source == "contained"
     assert interval.low == 0.0
     assert 52 <= interval.high <= 56
-    unknown = count_interval(Evidence(_model(), DOMAIN), masks, masks)
+    unknown = bound_count(Evidence(_model(), DOMAIN), masks, masks)
     assert (unknown.source, unknown.high) == ("unknown", math.inf)
 
 
 def test_no_bound_is_known_without_evidence():
-    (bound,) = marginal_bounds(Evidence(_model(), DOMAIN), [("a", "b")])
+    (bound,) = bound_marginals(Evidence(_model(), DOMAIN), [("a", "b")])
     assert (bound.bound, bound.source, bound.supported) == (None, "unknown", False)
 
 
@@ -172,7 +172,7 @@ def test_unequal_noise_of_laplace_is_not_guessed():
     merged = GraphicalModel(Domain({"a": 2, "b": 4}), {}, total=132.0)
     measurement = Measurement(("a",), TRUE.sum(axis=1), 2.0, noise="laplace")
     evidence = Evidence(merged, DOMAIN, merged={"a": np.array([0, 1, 1])}, stages=[Stage([measurement], 1.0)])
-    assert marginal_bounds(evidence, [("a",)])[0].bound is None
+    assert bound_marginals(evidence, [("a",)])[0].bound is None
 
 
 SIZES = {"a": 3, "b": 3, "c": 2, "d": 3}
@@ -209,7 +209,7 @@ def test_bounds_of_whole_runs_hold(simultaneous, settings):
     for seed in range(6):
         evidence = _fitted(0.5, seed, **settings)
         triples = [("a", "b", "c"), ("a", "b", "d"), ("a", "c", "d"), ("b", "c", "d"), ("b", "a"), ("d",)]
-        for bound in marginal_bounds(evidence, triples, confidence=1 - 1e-6, simultaneous=simultaneous):
+        for bound in bound_marginals(evidence, triples, confidence=1 - 1e-6, simultaneous=simultaneous):
             if bound.bound is not None:
                 error = np.abs(evidence.model.project(bound.clique).ravel() - _true(bound.clique)).sum()
                 assert error <= bound.bound
@@ -234,7 +234,7 @@ def test_a_choice_is_undone_by_hand():
     stages = [Stage([Measurement(("a",), y, 5.0)], 0.6, record)]
     after = GraphicalModel(domain, {("a",): np.log([70.0, 35.0])}, total=105.0)
     evidence = Evidence(after, domain, stages=stages, cliques=[(("a",), 2.0), (("b",), 1.5)])
-    (bound,) = marginal_bounds(evidence, [("b",)], confidence=0.9)
+    (bound,) = bound_marginals(evidence, [("b",)], confidence=0.9)
     part = 0.1 * 0.6 / 3
     error = 20 + 15 + Law.of("gaussian", 5.0, 2).one_side(part)
     missed = 2 * 2.0 / 0.5 * math.log(2 / part)
@@ -253,8 +253,8 @@ def test_a_marginal_measured_with_much_noise_has_the_smaller_bound_of_a_later_ch
     for sigma in (5.0, 500.0):
         early = Stage([Measurement(("b",), np.array([52, 52]), sigma)], 0.4)
         evidence = Evidence(after, domain, stages=[early, later], cliques=cliques)
-        (found[sigma],) = marginal_bounds(evidence, [("b",)], confidence=0.9)
-    (alone,) = marginal_bounds(Evidence(after, domain, stages=[later], cliques=cliques), [("b",)], confidence=0.9)
+        (found[sigma],) = bound_marginals(evidence, [("b",)], confidence=0.9)
+    (alone,) = bound_marginals(Evidence(after, domain, stages=[later], cliques=cliques), [("b",)], confidence=0.9)
     assert (found[5.0].source, found[5.0].supported) == ("measured", True)
     assert (found[500.0].source, found[500.0].supported) == ("selected", True)
     assert found[5.0].bound < found[500.0].bound == alone.bound
@@ -265,18 +265,18 @@ def test_the_choice_of_the_empty_clique_says_that_no_other_score_was_much_above_
     before = GraphicalModel(domain, {}, total=100.0)
     record = record_of(before, chosen=[], offsets=[12.0, 0.0], last=[0], draws=7)
     evidence = Evidence(before, domain, stages=[Stage([], 0.6, record)], cliques=[(("b",), 1.5), ((), 0.0)])
-    (bound,) = marginal_bounds(evidence, [("b",)], confidence=0.9)
+    (bound,) = bound_marginals(evidence, [("b",)], confidence=0.9)
     missed = 2 * 2.0 / 0.5 * math.log(2 * 7 / (0.1 * 0.6 / 3))
     assert bound.bound == pytest.approx(12.0 + missed / 1.5, abs=1e-3)
     everyone = np.ones(2, bool)
-    assert count_interval(evidence, {"b": everyone}, {"b": everyone}).source == "selected"
+    assert bound_count(evidence, {"b": everyone}, {"b": everyone}).source == "selected"
 
 
 def test_more_confidence_costs_width_and_together_costs_more():
     evidence = _fitted(0.5)
     cliques = [("a", "b"), ("c", "d"), ("a",)]
     low, high, together = (
-        [b.bound for b in marginal_bounds(evidence, cliques, confidence=c, simultaneous=s)]
+        [b.bound for b in bound_marginals(evidence, cliques, confidence=c, simultaneous=s)]
         for c, s in ((0.8, False), (0.99, False), (0.99, True))
     )
     assert all(x < y for x, y in zip(low, high, strict=True))
@@ -287,5 +287,5 @@ def test_more_confidence_costs_width_and_together_costs_more():
 def test_without_kept_models_unmeasured_marginals_have_no_bound():
     evidence = _fitted(0.5, bounds=False)
     assert all("model" not in (stage.round or {}) for stage in evidence.stages)
-    found = marginal_bounds(evidence, [("a", "b", "c"), ("a", "b", "d"), ("a", "c", "d"), ("b", "c", "d")])
+    found = bound_marginals(evidence, [("a", "b", "c"), ("a", "b", "d"), ("a", "c", "d"), ("b", "c", "d")])
     assert all(bound.supported == (bound.bound is not None) for bound in found)

@@ -18,11 +18,11 @@ from understudy.bundle.make import render_readme
 from understudy.cli import app
 from understudy.metric.tables import Rows
 from understudy.report import custodian_report, public_report
-from understudy.report.page import compare_groups, cramers_v
-from understudy.report.public import CAUTION, measured_tables, weak_values
+from understudy.report.page import _find_faint, compare_groups, cramers_v, measure_associations
+from understudy.report.public import CAUTION, MeasuredTable, measured_tables, weak_values
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
-from understudy.svg import Bar, distribution, graph, heatmap, place_round_numbers, shade
+from understudy.svg import Bar, choose_shade, draw_distribution, draw_graph, draw_heatmap, place_round_numbers
 
 QUICK = {
     "workload_error": {"ways": [1]},
@@ -267,15 +267,15 @@ def test_a_tree_is_drawn(people: Any, schema: us.Schema) -> None:
 
 
 def test_charts_say_what_they_show() -> None:
-    few = distribution("Distribution of x", [Bar("a", 0.25, 0.02, 0.3), Bar("b", 0.75)], ordered=False)
+    few = draw_distribution("Distribution of x", [Bar("a", 0.25, 0.02, 0.3), Bar("b", 0.75)], ordered=False)
     assert few.count("<rect") == 2
     assert few.count('class="real"') == 1
     assert "a: stand-in 25.0 %, noise ± 2.0 %, real 30.0 %" in few
-    many = distribution("Distribution of x", [Bar(str(i), 1 / 40, 0.0, 1 / 40) for i in range(40)], ordered=True)
+    many = draw_distribution("Distribution of x", [Bar(str(i), 1 / 40, 0.0, 1 / 40) for i in range(40)], ordered=True)
     assert many.count("<rect") == 40
     assert many.count("<polyline") == 1
-    assert heatmap("h", ["a", "b", "c"], np.eye(3).tolist()).count('class="cell"') == 3 + 5  # and the legend
-    assert (shade(0.0), shade(1.0)) == ("#ffffff", "#08306b")
+    assert draw_heatmap("h", ["a", "b", "c"], np.eye(3).tolist()).count('class="cell"') == 3 + 5  # and the legend
+    assert (choose_shade(0.0), choose_shade(1.0)) == ("#ffffff", "#08306b")
 
 
 def test_ticks_of_log_bins_stand_where_their_values_are() -> None:
@@ -285,7 +285,7 @@ def test_ticks_of_log_bins_stand_where_their_values_are() -> None:
     schema = us.Schema.from_dict({"fields": [pay], "understudy": {"privacy_unit": "row"}})
     (column,) = schema.coded
     edges = column.axis_edges()
-    chart = distribution("pay", [Bar(label, 0.1) for label in edges[:-1]], ordered=True, edges=edges)
+    chart = draw_distribution("pay", [Bar(label, 0.1) for label in edges[:-1]], ordered=True, edges=edges)
     ticks = re.findall(r'<text x="([\d.]+)" y="124" text-anchor="\w+">([^<]*)</text>', chart)
     assert [label for _, label in ticks] == ["0", "1", "10", "100", "1000", "50,000"]
     assert float(ticks[4][0]) == pytest.approx(4 + 332 * 10 / 15, abs=0.1)
@@ -340,8 +340,8 @@ def test_a_model_of_many_edges_is_a_table_of_dots() -> None:
     names = [f"c{i}" for i in range(12)]
     few = [(i, i + 1) for i in range(11)]
     many = [(i, j) for i in range(9) for j in range(i)]
-    assert graph("g", names, few).count("<path") == 11
-    drawn = graph("g", names, many)
+    assert draw_graph("g", names, few).count("<path") == 11
+    drawn = draw_graph("g", names, many)
     assert drawn.count("<path") == 0
     assert drawn.count("<circle") == len(many) == 36
     assert ">c11</text>" not in drawn  # measured with no other column
@@ -362,6 +362,19 @@ def test_associations() -> None:
     assert cramers_v(np.array([[50.0, 0], [0, 50]])) == 1.0
     assert cramers_v(np.outer([3.0, 7], [40, 60])) == 0.0
     assert cramers_v(np.array([[5.0, 3.0]])) == 0.0
+
+
+def test_two_values_that_are_mere_noise_are_no_association() -> None:
+    """100 rows that no real row is like, both values unknown, would give two independent columns an association."""
+    sides = [{"name": name, "type": "string", "categories": ["F", "M"]} for name in ("sex", "died")]
+    schema = us.Schema.from_dict({"fields": sides, "understudy": {"privacy_unit": "row"}})
+    cells = [("F", "F"), ("F", "M"), ("M", "F"), ("M", "M")] * 4000 + [("noise", "noise")] * 100
+    rows = Rows.of(pd.DataFrame(cells, columns=["sex", "died"]), schema, what="stand-in")
+    tables = [MeasuredTable((name,), 97.0, None, 3) for name in ("sex", "died")]
+    faint = _find_faint(schema, rows, tables, float(len(cells)))
+    assert [codes.tolist() for codes in faint.values()] == [[False, False, True, True]] * 2
+    assert measure_associations(rows, ["sex", "died"], {})[0, 1] > 0.5
+    assert measure_associations(rows, ["sex", "died"], faint)[0, 1] == pytest.approx(0.0, abs=1e-3)
 
 
 def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:

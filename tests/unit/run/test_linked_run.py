@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +25,7 @@ from understudy.mechanism.linked import divide_budget
 from understudy.planning.linked import plan_linked
 from understudy.planning.made_up import rehearsal_tables
 from understudy.release.linked import LinkedRelease
+from understudy.schema.linked import LinkedSchema
 from understudy.sink.linked import write_tables
 from understudy.svg import percent
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -74,6 +78,88 @@ def test_what_is_not_possible_is_refused_before_anything_is_spent(change: dict[s
     with pytest.raises(SettingError, match=words):
         us.synthesize(clinic_rows(5), clinic_schema(), dataset="refused", **BUDGET | change)
     assert Ledger().total("refused").runs == 0
+
+
+def open_package() -> dict[str, Any]:
+    """The clinic with columns of two tables left to discovery."""
+    package = clinic_package()
+    patients, visits, _ = (one["schema"]["fields"] for one in package["resources"])
+    patients[1] = {"name": "sex", "type": "string", "understudy": {"values": "discover"}}
+    visits[3] = {"name": "ward", "type": "string", "understudy": {"values": "discover"}}
+    visits.append({"name": "cost", "type": "integer", "understudy": {"bounds": "discover", "bins": "discover"}})
+    return package
+
+
+def open_rows(patients: int) -> dict[str, Any]:
+    tables = clinic_rows(patients)
+    visits = tables["visits"]
+    cost = pa.array([100 + 10 * i % 700 for i in range(visits.num_rows)])
+    return tables | {"visits": visits.append_column("cost", cost)}
+
+
+def test_facts_are_discovered_table_by_table_for_the_whole_unit(tmp_path: Path) -> None:
+    budget = BUDGET | {"epsilon": 5.0}
+    made = us.synthesize(open_rows(3000), LinkedSchema.from_dict(open_package()), dataset="open", **budget)
+    facts = [one for one in made.receipt.charges if one.what in ("values", "bounds", "bins")]
+    assert {(one.table, one.what) for one in facts} == {
+        ("patients", "values"), ("visits", "values"), ("visits", "bounds"), ("visits", "bins")
+    }  # fmt: skip
+    assert sum(one.delta for one in made.receipt.charges) <= Fraction(1, 10**7)
+    assert sum(one.rho for one in facts) <= 0.11 * sum(one.rho for one in made.receipt.charges)
+    assert set(made.schema.tables["visits"].column("ward").values) == {"A", "B", "C"}  # type: ignore[union-attr]
+    assert made.receipt.facts["visits.cost"] == "discovered"
+    path = tmp_path / "open.release"
+    made.save(path)
+    costs = LinkedRelease.load(path).sample(500, seed=1)["visits"]["cost"].to_numpy(zero_copy_only=False)
+    assert 100 <= np.nanquantile(costs, 0.1) <= np.nanquantile(costs, 0.9) <= 1000
+    with pytest.raises(SettingError, match=r"column 'sex': discovering its values takes a delta"):
+        us.synthesize(open_rows(5), LinkedSchema.from_dict(open_package()), rho=0.1, mechanism="mst", dataset="pure")
+
+
+def test_a_plan_and_a_rehearsal_assume_what_is_left_to_discovery() -> None:
+    schema = LinkedSchema.from_dict(open_package())
+    plan = plan_linked(schema, people=1000, epsilons=[1.0], mechanisms=["independent"])
+    assert plan.assumed[:2] == ("patients: sex: 16 values", "visits: ward: 16 values")
+    assert "a tenth of the budget" in plan.assumed[-1]
+    assert set(rehearsal_tables(schema, 20)) == {"patients", "visits", "diagnoses"}
+
+
+def test_one_patient_counts_as_many_visits_in_discovery_as_the_caps_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for visits in (1, 3):
+        package = clinic_package(visits=visits)
+        limits = {"bounds": "discover", "bins": "discover"}
+        package["resources"][1]["schema"]["fields"].append({"name": "cost", "type": "integer", "understudy": limits})
+        made = us.synthesize(open_rows(50), LinkedSchema.from_dict(package), dataset="caps", **BUDGET)
+        found[visits] = next(one for one in made.receipt.charges if one.what == "bounds")
+    assert found[1].rho == pytest.approx(found[3].rho)
+    assert found[3].scale == pytest.approx(3 * found[1].scale, rel=0.01)
+
+
+def test_a_run_that_was_interrupted_after_discovery_keeps_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, measure = open_rows(400), PrivateTable.measure
+
+    def fail(self: Any, *given: Any, **options: Any) -> Any:
+        raise RuntimeError("the power failed")
+
+    monkeypatch.setattr(PrivateTable, "measure", fail)
+    schema = LinkedSchema.from_dict(open_package())
+    with pytest.raises(RunInterrupted, match="resume"):
+        us.synthesize(tables, schema, dataset="cut", **BUDGET)
+    monkeypatch.setattr(PrivateTable, "measure", measure)
+    made = us.resume(Ledger().reservations("cut")[0].run, data=tables)
+    assert {one.what for one in made.receipt.charges} >= {"values", "bounds", "measure"}
+    assert Ledger().total("cut").epsilon == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("patients", [0, 1])
+def test_no_unit_or_one_alone_makes_a_release_like_any_other(patients: int) -> None:
+    tables = clinic_rows(30)
+    some = pa.array([f"P{i}" for i in range(patients)], pa.string())
+    tables = {name: one.filter(pc.is_in(one["patient_id"], some)) for name, one in tables.items()}
+    made = us.synthesize(tables, clinic_schema(), dataset="few", **BUDGET)
+    assert made.default_rows >= 1
+    assert set(check_integrity(made.sample(20, seed=1), made.schema).values()) == {1.0}
 
 
 def test_bad_tables_are_refused_before_anything_is_spent() -> None:
@@ -312,7 +398,7 @@ def test_reports_are_written_from_python(clinic: Path, tmp_path: Path) -> None:
         assert one.count('<h2 id="analysts">For analysts</h2>') == 1  # what holds for linked tables, and nothing else
         assert "<code>infer</code>, <code>bounds</code> and <code>replicates</code> are for single" in one
         assert "For graphics, and for what" not in one
-    with pytest.raises(SettingError, match="full: not possible"):
+    with pytest.raises(SettingError, match="full are not possible"):
         us.write_report(release, tmp_path / "full.html", real=clinic, full=True)
 
 

@@ -57,14 +57,14 @@ def test_the_declared_number_of_rows_is_the_default():
     assert rehearsal_rows(schema).num_rows == 77
 
 
-def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
+def test_the_whole_journey_costs_nothing_and_is_marked(schema, ledger_folder):
     out = schema.parent / "out"
     done = run.rehearse(schema, out, mechanism="independent", rows=200)
     assert done.status == "made"
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
         "rehearsal-stand-in.release", "rehearsal-rows.csv", "rehearsal-report.html",
     }  # fmt: skip
-    assert list(book.iterdir()) == []
+    assert list(ledger_folder.iterdir()) == []
     release = us.Release.load(out / "rehearsal-stand-in.release")
     assert release.receipt.rehearsal
     assert release.receipt.guarantee().startswith("NONE: a rehearsal")
@@ -75,10 +75,10 @@ def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
     assert run.rehearse(schema, out, mechanism="independent", rows=100).status == "made"  # free: it is made anew
     after = {path.name: path.read_bytes() for path in out.iterdir()}
     assert {name for name in before if after[name] != before[name]} == set(before)
-    assert list(book.iterdir()) == []
+    assert list(ledger_folder.iterdir()) == []
 
 
-def test_a_run_file_is_rehearsed_without_its_table(schema, book, monkeypatch):
+def test_a_run_file_is_rehearsed_without_its_table(schema, ledger_folder, monkeypatch):
     monkeypatch.setattr("understudy.report.custodian_report", lambda release, real, **rest: str(real.num_rows))
     file = schema.parent / "run.yaml"
     file.write_text(
@@ -88,7 +88,7 @@ def test_a_run_file_is_rehearsed_without_its_table(schema, book, monkeypatch):
     out = schema.parent / "out"
     assert run.run(file, out, rehearse=True).summary["rehearsal"]
     assert (out / "rehearsal-report.custodian-only.html").read_text() == "80"
-    assert list(book.iterdir()) == []
+    assert list(ledger_folder.iterdir()) == []
     with pytest.raises(errors.OutputError, match="holds no run of this file"):
         run.run(file, out)
 
@@ -109,7 +109,7 @@ def test_the_command(schema, call, monkeypatch):
     assert Path(told["reports"]["public"]).exists()
 
 
-def test_facts_are_discovered_from_the_rows_of_the_rehearsal(tmp_path, book):
+def test_facts_are_discovered_from_the_rows_of_the_rehearsal(tmp_path, ledger_folder):
     (tmp_path / "open.yaml").write_text(
         "understudy: {privacy_unit: row}\nfields:\n"
         "- {name: city, type: string, understudy: {values: discover}}\n"
@@ -122,7 +122,7 @@ def test_facts_are_discovered_from_the_rows_of_the_rehearsal(tmp_path, book):
     assert release.receipt.rehearsal
     assert {charge.what for charge in release.receipt.charges} >= {"values", "bounds", "bins"}
     assert set(release.schema.column("city").values) >= {f"value {i}" for i in range(16)}
-    assert list(book.iterdir()) == []
+    assert list(ledger_folder.iterdir()) == []
 
 
 def test_a_rehearsal_does_not_warn_of_values_that_were_made_up(tmp_path):

@@ -118,10 +118,28 @@ BROKEN = {
     "`privacy_unit` is not stated": lambda p, s: p.pop("understudy"),
     "the root is 'patients'": lambda p, s: p["understudy"].update(privacy_unit={"table": "visits"}),
     "is a key but not among": lambda p, s: s["visits"]["fields"].pop(1),
-    "cannot be used with linked tables yet": lambda p, s: s["visits"].update(understudy={"rules": [{}]}),
-    "left to discovery": lambda p, s: (
-        s["visits"]["fields"].append({"name": "cost", "type": "number"})
-        or s["visits"]["fields"][-1].update(understudy={"bounds": "discover"})
+    "state the values of 'ward'": lambda p, s: s["visits"].update(
+        understudy={"rules": [{"from": ["day"], "determines": "ward"}]}
+    ),
+    "which orders siblings; remove": lambda p, s: s["visits"].update(
+        understudy={"rules": [{"from": ["ward"], "determines": "day", "map": {"A": 1}}]}
+    ),
+    "counted as gaps": lambda p, s: (
+        s["visits"]["fields"][2].update(constraints={"minimum": 0, "maximum": 99}, understudy={"bins": 100})
+        or s["visits"].update(understudy={"rules": [{"impossible": {"day": {"minimum": 9}, "ward": ["A"]}}]})
+    ),
+    "orders siblings; declare": lambda p, s: s["visits"]["fields"].__setitem__(
+        2, {"name": "day", "type": "integer", "understudy": {"bounds": "discover"}}
+    ),
+    "needs a column with the root's key": lambda p, s: (
+        s["diagnoses"]["foreignKeys"][0].update(
+            fields="visit_id",
+            reference={"resource": "visits", "fields": "visit_id"},
+            understudy={"max_children": 2, "unique": True},
+        )
+        or s["diagnoses"]["fields"].__setitem__(
+            0, {"name": "note", "type": "string", "understudy": {"values": "discover"}}
+        )
     ),
     "listed twice": lambda p, s: p["resources"].append(p["resources"][0]),
     "stated once": lambda p, s: s["visits"].update(understudy={"rows": 3}),
@@ -177,3 +195,18 @@ def test_sibling_numbers_begin_with_the_second_in_next() -> None:
     schema = clinic_schema(visits=6)
     assert schema.virtual_tables["next(visits)"].schema.domain["visits.#"] == 3  # 2, 3, and 4 or more
     assert schema.virtual_tables["first(diagnoses)"].schema.domain["visits.#"] == 4
+
+
+def test_rules_are_those_of_every_virtual_table_with_their_columns(tmp_path: Path) -> None:
+    package = clinic_package()
+    package["resources"][0]["schema"]["understudy"] = {"rules": [{"impossible": {"sex": ["M"], "age": [0]}}]}
+    package["resources"][1]["schema"]["understudy"] = {"rules": [{"impossible": {"day": [5], "ward": ["A"]}}]}
+    schema = LinkedSchema.from_dict(package)
+    schema.save(tmp_path / "ruled.yaml")
+    assert LinkedSchema.load(tmp_path / "ruled.yaml").to_dict() == schema.to_dict()
+    found = {name: [rule.columns for rule in one.schema.rules] for name, one in schema.virtual_tables.items()}
+    root, visits = ("patients.sex", "patients.age"), ("visits.day", "visits.ward")
+    assert found["patients"] == [root]
+    assert found["first(visits)"] == [root, visits]
+    assert found["next(visits)"] == [("prev.visits.day", "visits.day"), root, visits]
+    assert found["first(diagnoses)"] == [root, visits]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.errors import InputError, SchemaError
+from understudy.schema.frames import mark_as_written
 from understudy.schema.linked import UNITS_PER_ROW, LinkedSchema
 from understudy.source.linked import LinkedRows, code_gaps
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -216,3 +217,20 @@ def _without(tables: dict[str, Any], unit: str) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     return {name: table.filter(pc.not_equal(table["patient_id"], unit)) for name, table in tables.items()}
+
+
+def test_large_keys_are_read_alike_in_all_tables() -> None:
+    """A frame's reader may have merged large keys because of an empty cell: then no table keeps them apart."""
+    big, schema = 2**53, clinic_schema()
+    patients = pa.table({"patient_id": [str(big), str(big + 1)], "sex": ["F", "M"], "age": [0, 1]})
+    visits = pa.table(
+        {"visit_id": ["1", "2"], "patient_id": [float(big), float(big)], "day": [0, 1], "ward": ["A", "A"]}
+    )
+    diagnoses = clinic_rows(0)["diagnoses"]
+    for written, units in ((patients, 1), (mark_as_written(patients), 1)):
+        rows = LinkedRows({"patients": written, "visits": visits, "diagnoses": diagnoses}, schema)
+        counted = next(iter(rows.source(schema.virtual_tables["patients"]).counts([()])))[1]
+        assert counted.tolist() == [units]
+    frames = {"patients": patients, "visits": visits.slice(0, 0), "diagnoses": diagnoses}
+    rows = LinkedRows({name: mark_as_written(one) for name, one in frames.items()}, schema)
+    assert next(iter(rows.source(schema.virtual_tables["patients"]).counts([()])))[1].tolist() == [2]

@@ -1,4 +1,4 @@
-"""Where rows live, what the book calls them, and what is never said about them."""
+"""Where rows live, what the ledger calls them, and what is never said about them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_receipt_names_a_public_table_without_its_password(url: str) -> None:
 
 
 def test_a_duckdb_file_of_this_folder_gives_its_name() -> None:
-    """Without, every query of every such database was one page of the book, called unnamed."""
+    """Without, every query of every such database was one dataset of the ledger, called unnamed."""
     assert table_name("duckdb://shop.duckdb") == table_name("duckdb:///data/shop.duckdb") == "shop"
     assert table_name("duckdb://shop.duckdb?table=people") == "people"
 

@@ -100,7 +100,6 @@ def test_what_was_not_kept_is_not_read_again(shop):
 
 def test_discovery_in_a_database_that_others_write_to(shop, monkeypatch, tmp_path):
     """End to end: the table that was counted is the one that was there when the run began."""
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
     with duckdb.connect(str(shop)) as connection:
         connection.execute(f"create or replace table people as {ROWS.format(20_000)}")
 

@@ -16,10 +16,9 @@ from understudy.accounting.charge import planned_charge
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.metric.roc import auc_of_mu, binomial_tail, mu_of_auc, proportion_low, roc, true_positives_at
-from understudy.testing.audit import SLACK, decide, judge_statistic, learn_discriminant
+from understudy.testing.audit import SLACK, audit_page, decide, judge_statistic, learn_discriminant
 from understudy.testing.likelihood import Ratio, WatchedTable
 from understudy.testing.one_run import audit_once
-from understudy.testing.page import audit_page
 from understudy.testing.pairs import Bench, Setup, worst_pairs
 
 

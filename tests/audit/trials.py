@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget, epsilon_of
-from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.calibrate import certify_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
@@ -164,7 +164,7 @@ def independent_trial(*, replace_one: bool) -> Trial:
     epsilon = 0.94
     budget = Budget.of(epsilon=epsilon, delta=DELTA)
     neighbours = Neighbours(None, 1, replace_one)
-    plan, certified = certified_plan(Independent().plan(Domain(_FOUR)), budget, neighbours)
+    plan, certified = certify_plan(Independent().plan(Domain(_FOUR)), budget, neighbours)
 
     def event(source: CodedSource) -> bool:
         fit = Independent().fit(PrivateTable(source, certified, plan=plan), rho=float(certified.capacity))

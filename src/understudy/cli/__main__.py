@@ -1,5 +1,0 @@
-"""`python -m understudy.cli`."""
-
-from understudy.cli import main
-
-main()
