@@ -68,6 +68,16 @@ def test_paper_modes_that_ask_other_questions_pass_the_contract(name, check, mon
     BY_NAME[check](MECHANISMS[name].as_published(**short))
 
 
+PUBLISHED = sorted(name for name, kind in MECHANISMS.items() if kind.paper_settings() and name not in ("gem", "rap"))
+
+
+@pytest.mark.parametrize("check", ["check_share", "check_extremes", "check_rules"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_paper_modes_keep_to_their_share_take_small_tables_and_obey_rules(name, check):
+    given = {"cliques": instance(name, check).cliques} if name == "nist-mst" else {}
+    BY_NAME[check](MECHANISMS[name].as_published(**given | ({"rounds": 1} if name == "dp-wgan" else {})))
+
+
 @pytest.mark.parametrize("check", BY_NAME)
 def test_relaxed_projection_passes_the_contract_as_the_generator_of_another_mechanism(check):
     BY_NAME[check](MECHANISMS["mst"](generator="rap"))

@@ -102,7 +102,7 @@ def _needed_budgets(table: PrivateTable, ones: Sequence[Measurement], precise: f
     return wanted
 
 
-def count_rows(table: PrivateTable, measured: Sequence[Measurement], rho: float) -> tuple[list[Measurement], float]:
+def measure_rows(table: PrivateTable, measured: Sequence[Measurement], rho: float) -> tuple[list[Measurement], float]:
     """Measure the smallest column if nothing gives the number of rows: it is not public, and nothing was measured.
 
     Returns:

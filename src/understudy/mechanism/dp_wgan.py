@@ -16,10 +16,10 @@ from understudy.domain import Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Critic
 from understudy.mechanism.base import Count, Footprint, NotNegative, Positive, one_way
-from understudy.mechanism.columns_first import ColumnsFirst, count_rows
+from understudy.mechanism.columns_first import ColumnsFirst, measure_rows
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
-from understudy.model.network import AdversarialNetwork, mean_gradients
+from understudy.model.network import AdversarialNetwork, mean_gradients, network_bytes
 from understudy.model.relaxed import Floats
 from understudy.progress import Progress, Step, silent
 
@@ -82,7 +82,7 @@ class DPWGAN(ColumnsFirst):
         table.require_gradients()
         declared, total = table.domain, table.rows_public
         raw, _, left, table = self.measure_columns(table, one_way(declared), rho=rho, progress=progress)
-        raw, left = count_rows(table, raw, left)
+        raw, left = measure_rows(table, raw, left)
         columns, width = re_express_all(declared, raw, table.recoding), self._width(table.domain)
         network = AdversarialNetwork(table.domain, columns, total=total, rate=self.generator_rate, anchor=self.anchor)
         critic = network.first_critic(width)
@@ -107,7 +107,8 @@ class DPWGAN(ColumnsFirst):
         codes = sum(domain.values())
         weights = codes * self._width(domain)
         steps = self.rounds * self.critic_steps
-        return Footprint(memory_bytes=64 * weights + 32_000 * codes + (256 << 20), disk_bytes=4 * weights * steps)
+        memory = 64 * weights + 2 * network_bytes(domain)
+        return Footprint(memory_bytes=memory + (64 << 20), disk_bytes=4 * weights * steps)
 
     def _width(self, domain: Domain) -> int:
         return max(1, min(self.hidden, _MOST_WEIGHTS // sum(domain.values())))

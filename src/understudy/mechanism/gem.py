@@ -10,12 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from understudy.domain import Domain
+from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
-from understudy.mechanism.base import Count
+from understudy.mechanism.base import Count, Footprint
 from understudy.mechanism.rap import RAP
-from understudy.model.network import CellTraining, NetworkModel, fit_network
+from understudy.model.fit import Fit
+from understudy.model.network import CellTraining, NetworkModel, fit_network, network_bytes
 from understudy.model.relaxed import RelaxedModel
+from understudy.progress import Progress, silent
 
+_MOST_CODES = 10_000  # of all columns, for the published network: 26 million weights, a minute a round
 _ALPHA = 0.67  # a: selecting costs a^2 eps_0^2 / 2 in a round, measuring (1 - a)^2 eps_0^2 / 2
 
 
@@ -55,6 +60,34 @@ class GEM(RAP):
     def paper_settings(cls) -> dict[str, Any]:
         """Return the paper's settings: cells, nothing measured before the first round, a = 0.67 for selection."""
         return {"first": 0.0, "queries": "cells", "measured": (1 - _ALPHA) ** 2 / (_ALPHA**2 + (1 - _ALPHA) ** 2)}
+
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Select, measure and train in each round.
+
+        Raises:
+            SettingError: if the published network would be too large; nothing was spent.
+        """
+        self._check_codes(table.domain)
+        return super().fit(table, rho=rho, progress=progress)
+
+    def footprint(self, domain: Domain) -> Footprint:
+        """Return the memory of candidates and rows, as for RAP, and of training the network.
+
+        Raises:
+            SettingError: if the published network would be too large; nothing was spent.
+        """
+        self._check_codes(domain)
+        needed = super().footprint(domain)
+        network = network_bytes(domain, published=self.queries == "cells")
+        return Footprint(memory_bytes=needed.memory_bytes + network, disk_bytes=needed.disk_bytes)
+
+    def _check_codes(self, domain: Domain) -> None:
+        codes = sum(domain.values())
+        if self.queries == "cells" and codes > _MOST_CODES:
+            raise SettingError(
+                f"gem: queries='cells', as in the paper, takes at most {_MOST_CODES:,} values of all columns together, "
+                f"not {codes:,}; use queries='marginals', which merges rare values. Nothing was spent"
+            )
 
     def train(self, domain: Domain) -> CellTraining:
         """Return a new network, which learns from cells."""

@@ -20,7 +20,7 @@ from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
-from understudy.mechanism.columns_first import count_rows
+from understudy.mechanism.columns_first import measure_rows
 from understudy.mechanism.compress import compress
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
@@ -84,7 +84,7 @@ class PrivBayes(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Select the network (GreedyBayes), measure its marginals (NoisyConditionals)."""
         declared = table
-        ones, left = count_rows(table, [], rho)
+        ones, left = measure_rows(table, [], rho)
         cells = self._useful_cells(table, table.rows_public or noisy_total(ones), (1 - self.beta) * left)
         if self.first and (wide := split_columns(table.domain, cells)[0]):
             progress(Step("measure", 0.0, "one-way marginals"))

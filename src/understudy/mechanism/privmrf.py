@@ -21,7 +21,7 @@ from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.adaptive import ModelMarginals
 from understudy.mechanism.base import Footprint, Positive, Share, one_way
-from understudy.mechanism.columns_first import ColumnsFirst, count_rows
+from understudy.mechanism.columns_first import ColumnsFirst, measure_rows
 from understudy.mechanism.privbayes import maximal_parents
 from understudy.mechanism.rap import choose_worst
 from understudy.model.estimate import estimate
@@ -130,7 +130,7 @@ class PrivMRF(ColumnsFirst):
         self._check_width(table.domain)
         declared, total = table.domain, table.rows_public
         raw, _, left, table = self.measure_columns(table, one_way(declared), rho=rho, progress=progress)
-        raw, left = count_rows(table, raw, left)
+        raw, left = measure_rows(table, raw, left)
         rows, domain = float(total or noisy_total(raw)), table.domain
         varying = [column for column, size in domain.items() if size > 1]
         if not varying:  # no column has two codes left: measure columns again

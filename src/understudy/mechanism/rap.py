@@ -16,8 +16,7 @@ from understudy.measurement import Cell, Measurement, noisy_total
 from understudy.mechanism.adaptive import ModelMarginals
 from understudy.mechanism.aim import fit_into
 from understudy.mechanism.base import Count, Footprint, Share
-from understudy.mechanism.columns_first import ColumnsFirst
-from understudy.mechanism.columns_first import count_rows as measure_rows
+from understudy.mechanism.columns_first import ColumnsFirst, measure_rows
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.network import CellTraining

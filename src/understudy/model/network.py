@@ -114,6 +114,13 @@ def _dense(rng: np.random.Generator, width: int, outputs: int, uniform: bool) ->
     return (draw(reach, 1.0, (width, outputs)) / math.sqrt(width)).astype(np.float32)
 
 
+def network_bytes(domain: Domain, *, published: bool = False) -> int:
+    """Return the memory that training a network takes: six copies of its weights, and the layers of all rows."""
+    noise, hidden = (_PAPER_NOISE, _PAPER_HIDDEN) if published else (_NOISE, _HIDDEN)
+    codes, layers = sum(domain.values()), noise + 2 * hidden
+    return 4 * (6 * (layers * codes + layers * hidden) + 4 * count_rows(domain) * (codes + 2 * layers))
+
+
 class NetworkModel(RelaxedModel):
     """Relaxed rows and the network that made them, from which the next round goes on; a release holds the rows."""
 

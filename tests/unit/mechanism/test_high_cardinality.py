@@ -9,14 +9,19 @@ import pandas as pd
 import pytest
 
 import understudy as us
+from understudy.accounting import Budget
 from understudy.domain import CodeGroups, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.gate.randomness import insecure
 from understudy.measurement import Measurement
+from understudy.mechanism import MECHANISMS
 from understudy.mechanism.aim import AIM, fit_into
 from understudy.mechanism.compress import compress
+from understudy.mechanism.gem import GEM
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.schema import Schema
+from understudy.testing.tables import CodedSource
 
 SIZE, GROUPS = 100_000, 50
 CODES = [f"{i:05d}" for i in range(SIZE)]
@@ -127,6 +132,23 @@ def test_what_needs_too_much_memory_is_refused_before_anything_is_spent(tmp_path
         with pytest.raises(SettingError, match=r"too large|may need"):
             us.synthesize(frame, wide, epsilon=1, delta=1e-6, output=tmp_path / "r.release", **settings)
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_such_a_column_needs_less_than_two_gigabytes_in_every_mode(name):
+    chosen = {"cliques": [("sex", "region")]} if name == "nist-mst" else {}
+    for mode in (dict, MECHANISMS[name].paper_settings):
+        if name != "gem" or mode is dict:
+            mechanism = MECHANISMS[name](**mode(), **chosen)
+            assert mechanism.footprint(Domain({"code": SIZE, "sex": 2, "region": 10})).memory_bytes < 2 << 30
+
+
+def test_the_published_network_refuses_very_many_codes_before_anything_is_spent():
+    table = PrivateTable(CodedSource({"code": SIZE, "sex": 2}, [[0, 0]]), Budget.of(rho=1.0))
+    for refused in (GEM.as_published().footprint, lambda domain: GEM.as_published().fit(table, rho=1.0)):
+        with pytest.raises(SettingError, match=r"at most 10,000 values .* not 100,002; use queries='marginals'"):
+            refused(table.domain)
+    assert not table.account.charges
 
 
 def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted():
