@@ -1,12 +1,12 @@
 """How often the intervals of `Release.infer` hold the truth, how wide they are, and how often a true null is rejected.
 
-    python benchmarks/inference.py make DATA FOLDER --tables adult,fire --mechanisms mst --epsilons 0.5,1,4 --runs 100
-    python benchmarks/inference.py ask DATA FOLDER RECORD
+    python benchmarks/inference.py run DATA RECORD --tables adult,fire --mechanisms mst --epsilons 0.5,1,4 --runs 100
     python benchmarks/inference.py show RECORD [RECORD ...]
 
-`make` writes releases into FOLDER; `ask` asks each of them for some statistics, chosen at random: shares of values and
-of cells, means of groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of
-RECORD. What exists is not made or asked again. There are five kinds of runs (`--kinds`):
+`run` makes releases and asks each of them for some statistics, chosen at random: shares of values and of cells, means
+of groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs
+that it has are not made again, so that the command continues where it was stopped (`--minutes`). There are five kinds
+of runs (`--kinds`):
 
     plain       the target is the table; what was measured is up to the mechanism
     keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table
@@ -35,7 +35,7 @@ import argparse
 import csv
 import json
 import math
-import shutil
+import sys
 import tempfile
 import time
 import zlib
@@ -67,7 +67,9 @@ CODED = {
     "stroke": "wide/stroke",
     "census": "nist2020/acs_temporal_match2",
 }
-DRAWN = {"stroke": 16, "census": 16}  # columns of at most 128 codes, drawn once, before anything was computed on them
+DRAWN = dict.fromkeys(("stroke", "census", "sd2011", "diabetes"), 16)
+"""Columns of at most 128 codes, drawn once, before anything was computed on these tables."""
+MOST_ROWS = 20_000  # of drafted tables, for speed
 FIELDS = (
     *("table", "mechanism", "epsilon", "kind", "run", "statistic", "measured", "asked", "term", "truth", "estimate"),
     *("se", "low", "high", "df", "p", "privacy", "sampling", "model", "correlation", "best"),
@@ -78,8 +80,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "aim": {"max_mib": 0.5, "workload": "all-2way"},  # smaller models than by default, for speed
     "adaptive": {"max_mib": 2.0},
 }
-SOME = {"aim": 12, "adaptive": 8}  # columns, drawn at random for each run, for speed
-WHOLE = ("stroke",)  # tables of which every mechanism takes all columns
+SOME = {"aim": 8, "adaptive": 8, "privsyn": 8}  # columns, drawn at random for each run, for speed
 
 
 class Table:
@@ -94,8 +95,8 @@ class Table:
         self.listed = [c.name for c in self.schema.coded if not isinstance(c, AxisColumn) or _has_no_bins(c)]
         self.numbers = [c for c in self.rows if self.rows[c].dtype == float and self.rows[c].nunique() > 8]
         self.groups = [c for c in self.rows if 2 <= self.rows[c].nunique() <= 8 and self._is_even(c)]
-        self.binary = [c for c in self.groups if self.rows[c].nunique() == 2 and self.rows[c].dtype == float]
-        self.numbers = self.numbers or self.binary
+        self.binary = [c for c in self.groups if self.rows[c].nunique() == 2]
+        self.numbers = self.numbers or [c for c in self.binary if self.rows[c].dtype == float]
         self._shares: dict[tuple[str, ...], pd.Series] = {}
 
     def cells(self, columns: Clique) -> tuple[pd.DataFrame, np.ndarray]:
@@ -122,7 +123,13 @@ class Table:
         """Read one of the tables that are in use."""
         if name not in CODED:
             frame = load_text(data, name)
-            return cls(frame, drafted(frame, wide=False))
+            schema = drafted(frame, wide=False)
+            if name in DRAWN:
+                small = [column for column, size in schema.domain.items() if size <= 128]
+                drawn = np.random.default_rng(0).permutation(small)[: DRAWN[name]]
+                frame = frame.iloc[np.random.default_rng(1).permutation(len(frame))[:MOST_ROWS]]
+                return cls(frame.reset_index(drop=True), schema).select(drawn)
+            return cls(frame, schema)
         sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
         frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
         sizes = {k: v["domain"] if isinstance(v, dict) else v for k, v in sizes.items()}
@@ -142,8 +149,15 @@ class Table:
             setattr(table, part, getattr(self, part)[[c for c in getattr(self, part) if c in columns]])
         for part in ("listed", "numbers", "groups", "binary"):
             setattr(table, part, [c for c in getattr(self, part) if c in columns])
-        table.numbers = table.numbers or table.binary
+        table.numbers = table.numbers or [c for c in table.binary if table.rows[c].dtype == float]
         return table
+
+    def outcome(self, column: str) -> str:
+        """A column of two values as a response: itself, or whether it has one of them if it has further codes."""
+        if self.rows[column].dtype == float and self.schema.domain[column] == 2:
+            return column
+        value = max(self.rows[column].dropna().unique())
+        return f"I({column} == {value:g})" if self.rows[column].dtype == float else f"I({column} == {value!r})"
 
     def _is_even(self, column: str) -> bool:
         """Whether no value of a column is so rare that it may be merged."""
@@ -181,7 +195,7 @@ def ask_shares(table: Table, columns: tuple[str, ...], rng: np.random.Generator,
     shares = table.common(columns)
     for cell in rng.permutation(len(shares))[:count]:
         values = shares.index[cell] if len(columns) > 1 else (shares.index[cell],)
-        if any('"' in str(v) for v in values):
+        if any(set(str(v)) & set('",') for v in values):  # which `solve` does not read
             continue
         query = ", ".join(f'{c}="{_level(v)}"' for c, v in zip(columns, values, strict=True))
         yield ("values" if len(columns) == 1 else "cells"), f"share({query})", columns
@@ -204,7 +218,7 @@ def ask_triple(table: Table, triple: tuple[str, str, str]) -> Iterator[Any]:
     if response in table.numbers:
         yield "linear", f"{response} ~ {one} + {term}", triple
     if response in table.binary:
-        yield "logistic", f"{response} ~ {one} + {term}", triple
+        yield "logistic", f"{table.outcome(response)} ~ {one} + {term}", triple
 
 
 def choose_triples(
@@ -280,6 +294,7 @@ def _level(value: Any) -> str:
 
 def _solve_regression(cells: pd.DataFrame, shares: np.ndarray, asked: str, logistic: bool) -> Solved:
     response, _, right = asked.partition(" ~ ")
+    response, _, value = response.removeprefix("I(").removesuffix(")").partition(" == ")
     terms, names = [np.ones(len(cells))], ["Intercept"]
     for term in right.split(" + "):
         if term.startswith("C("):
@@ -290,7 +305,11 @@ def _solve_regression(cells: pd.DataFrame, shares: np.ndarray, asked: str, logis
             terms.append(cells[term].fillna(0.0).to_numpy(float))
             names.append(term)
     present = cells.notna().all(axis=1).to_numpy(float)
-    design, answer, weights = np.column_stack(terms), cells[response].fillna(0.0).to_numpy(float), shares * present
+    design, weights = np.column_stack(terms), shares * present
+    known = cells[response]
+    if value:
+        known = (known.astype(str) == value.strip("'")) if known.dtype == object else known == float(value)
+    answer = known.fillna(0.0).to_numpy(float)
     values, chances = np.zeros(len(names)), np.zeros(len(cells))
     answer = (answer == answer.max()).astype(float) if logistic else answer
     for _ in range(30 if logistic else 1):
@@ -390,17 +409,6 @@ class Run(NamedTuple):
     kind: str
     number: int
 
-    @classmethod
-    def parse(cls, path: Path) -> Run:
-        """The run whose release a file holds."""
-        table, mechanism, epsilon, kind, number = path.stem.split("_")
-        return cls(table, mechanism, float(epsilon), kind, int(number))
-
-    @property
-    def file(self) -> str:
-        """The name of the file of its release."""
-        return f"{self.table}_{self.mechanism}_{self.epsilon:g}_{self.kind}_{self.number}.release"
-
     @property
     def seed(self) -> int:
         """What the choice of statistics is seeded with."""
@@ -418,7 +426,7 @@ class Run(NamedTuple):
 
     def choose_columns(self, table: Table) -> Table:
         """The table, or some of its columns for mechanisms that take long."""
-        if self.mechanism not in SOME or self.table in WHOLE:
+        if self.mechanism not in SOME:
             return table
         rng = np.random.default_rng([self.seed, 2])
         return table.select(rng.permutation(list(table.schema.domain))[: SOME[self.mechanism]].tolist())
@@ -428,7 +436,7 @@ class Run(NamedTuple):
         return [] if self.kind == "plain" else choose_triples(table, np.random.default_rng(self.seed), 3)
 
 
-def make_once(table: Table, run: Run, folder: Path) -> None:
+def make_once(table: Table, run: Run) -> us.Release:
     """Make the release of a run."""
     rng = np.random.default_rng([run.seed, 1])
     frame, kept = table.frame, run.choose_analyses(table)
@@ -442,14 +450,12 @@ def make_once(table: Table, run: Run, folder: Path) -> None:
     if run.mechanism == "mst" and kept and run.kind != "chosen":
         settings["keep"] = list({frozenset(clique): clique for clique in kept}.values())
     with tempfile.TemporaryDirectory() as place:
-        release = us.synthesize(
+        return us.synthesize(
             *(frame, table.schema),
             **{"epsilon": run.epsilon, "delta": 1e-9, "mechanism": run.mechanism},
             ledger=Path(place) / "ledger.sqlite",
             **settings,
         )
-        release.save(Path(place) / run.file)
-        shutil.move(Path(place) / run.file, folder / run.file)
 
 
 def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, Any]]:
@@ -466,7 +472,7 @@ def ask_once(table: Table, run: Run, release: us.Release) -> Iterator[dict[str, 
             measured = all(any(set(pair) <= clique for clique in cliques) for pair in combinations(columns, 2))
         line = fixed | {"statistic": statistic, "measured": int(measured), "asked": asked}
         try:
-            family = {"linear": "gaussian", "differences": "gaussian"}.get(statistic)
+            family = {"linear": "gaussian", "differences": "gaussian", "logistic": "binomial"}.get(statistic)
             found = release.infer(asked, target=run.target, family=family)
         except SettingError as error:
             yield line | {"term": f"refused: {error}"[:90]}
@@ -505,39 +511,31 @@ def _test(release: us.Release, columns: tuple[str, ...]) -> float | None:
         return None
 
 
-def make(given: argparse.Namespace) -> None:
-    given.folder.mkdir(exist_ok=True)
-    tables = {name: Table.load(given.data, name) for name in given.tables.split(",")}
-    settings = (given.mechanisms.split(","), map(float, given.epsilons.split(",")), given.kinds.split(","))
-    for number, name, *setting in product(range(given.runs), tables, *settings):
-        run = Run(name, *setting, number)
-        if not (given.folder / run.file).exists():
-            started = time.process_time()
-            make_once(run.choose_columns(tables[name]), run, given.folder)
-            print(f"{run.file}: {time.process_time() - started:.1f} s", flush=True)
-
-
-def ask(given: argparse.Namespace) -> None:
+def make_and_ask(given: argparse.Namespace) -> None:
+    """Make the wanted releases that the record does not have, one number after the other, and ask each of them."""
     done = set()
     if given.record.exists():
         with given.record.open() as file:
             done = {tuple(line[f] for f in FIELDS[:5]) for line in csv.DictReader(file)}
     else:
         given.record.write_text(",".join(FIELDS) + "\n")
+    end = time.monotonic() + 60 * given.minutes
     tables: dict[str, Table] = {}
-    files = sorted(given.folder.glob("*.release"), key=lambda path: (Run.parse(path).number, path.name))
-    for path in files:
-        run = Run.parse(path)
-        wanted = ((run.table, given.tables), (run.mechanism, given.mechanisms), (run.kind, given.kinds))
-        if any(only and value not in only.split(",") for value, only in wanted) or run.number >= given.runs:
-            continue
+    names, mechanisms, kinds = given.tables.split(","), given.mechanisms.split(","), given.kinds.split(",")
+    wanted = product(range(given.runs), names, mechanisms, map(float, given.epsilons.split(",")), kinds)
+    for number, name, *setting in wanted:
+        run = Run(name, *setting, number)
         if tuple(map(str, run)) in done:
             continue
-        if run.table not in tables:
-            tables[run.table] = Table.load(given.data, run.table)
-        lines = list(ask_once(run.choose_columns(tables[run.table]), run, us.Release.load(path)))
+        if time.monotonic() > end:
+            sys.exit("out of time; the same command continues")
+        if name not in tables:
+            tables[name] = Table.load(given.data, name)
+        table = run.choose_columns(tables[name])
+        lines = list(ask_once(table, run, make_once(table, run)))
         with given.record.open("a", newline="") as file:
             csv.DictWriter(file, FIELDS).writerows(lines)
+    print(f"{time.process_time():.0f} s of processor time")
 
 
 # Results
@@ -607,24 +605,16 @@ def _print_tests(null: pd.DataFrame, names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("make")
-    command.set_defaults(do=make)
+    command = commands.add_parser("run")
+    command.set_defaults(do=make_and_ask)
     command.add_argument("data", type=Path)
-    command.add_argument("folder", type=Path)
-    command.add_argument("--tables", default="adult,fire")
-    command.add_argument("--mechanisms", default="mst")
-    command.add_argument("--epsilons", default="1")
+    command.add_argument("record", type=Path)
+    command.add_argument("--tables", default="adult,fire,sd2011,diabetes")
+    command.add_argument("--mechanisms", default="mst,privsyn,aim")
+    command.add_argument("--epsilons", default="0.5,1,4")
     command.add_argument("--kinds", default="plain")
     command.add_argument("--runs", type=int, default=100)
-    command = commands.add_parser("ask")
-    command.set_defaults(do=ask)
-    command.add_argument("data", type=Path)
-    command.add_argument("folder", type=Path)
-    command.add_argument("record", type=Path)
-    command.add_argument("--tables", default="", help="only these tables")
-    command.add_argument("--mechanisms", default="", help="only these mechanisms")
-    command.add_argument("--kinds", default="", help="only these kinds")
-    command.add_argument("--runs", type=int, default=100)
+    command.add_argument("--minutes", type=float, default=math.inf)
     command = commands.add_parser("show")
     command.set_defaults(do=show)
     command.add_argument("records", type=Path, nargs="+")

@@ -7,9 +7,9 @@ of the paper's ablation study.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -33,7 +33,6 @@ from understudy.workload import Workload
 _ROUND_TOLERANCES, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
 _FINAL_TOLERANCES, _SMALL_MIB = (1e-3, 1e-4), 1.0  # tolerance of the last fit, of larger and small models
 _MOST_CELLS = 1 << 25  # cells of all candidates after merging, if the declared ones have fewer: a gigabyte
-_NEW_PAIRS = 8  # the record keeps the model's expectation of this many new pairs
 
 
 class AIM(ColumnsFirst):
@@ -60,14 +59,14 @@ class AIM(ColumnsFirst):
         max_cells: cliques of more cells are not candidates.
         as_printed: as printed in the paper: weights 1/sigma in the loss, candidates with any noise, and no estimation
             by cumulative counts.
-        bounds: whether the release keeps the record that error bounds of unmeasured marginals need.
+        bounds: whether the release keeps the record that error bounds and intervals of unmeasured marginals need.
         generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
     """
 
     name = "aim"
     paper = "McKenna, Mullins, Sheldon and Miklau 2022, AIM (Algorithms 2 to 4)"
-    when = "The lowest error on a workload of marginals, where minutes do not matter."
+    when = "The best published mechanism for a workload of marginals; `adaptive` is as accurate in less time."
 
     workload: str = "all-3way"
     max_mib: Positive = 80.0
@@ -100,7 +99,10 @@ class AIM(ColumnsFirst):
         declared, total = table.domain, table.rows_public
         columns = self._columns(declared)
         part = len(columns) / len(declared) if self.as_printed else 1.0  # Algorithm 3: alpha / T each
-        raw, stages, left, table = self.measure_columns(table, columns, rho=rho, part=part, progress=progress)
+        again = Workload.parse(self.workload, declared).drawn  # columns that are given are measured elsewhere
+        raw, stages, left, table = self.measure_columns(
+            table, columns, rho=rho, part=part, again=again, progress=progress
+        )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
         weights = fit_into(domain, known, self._room(declared))
@@ -129,9 +131,7 @@ class AIM(ColumnsFirst):
             )
             chosen = selection.clique
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
-            log.add_round(
-                Choice(selection, offsets), before=model, share=share / rho, expected={chosen: before[chosen]}
-            )
+            log.add_round(Choice(selection, offsets), before=model, share=share / rho, measured=1)
             rough = _ROUND_TOLERANCES[model.size_mib < _MEDIUM_MIB]
             model = fit_model(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
@@ -242,7 +242,6 @@ class RoundLog:
         self._keep = keep
         self._entries: list[dict[str, Any]] = [{"measured": count, "share": share} for count, share in stages]
         self._last: dict[int, int] = {}
-        self._met: set[Clique] = set()
 
     @property
     def rounds(self) -> int:
@@ -255,22 +254,18 @@ class RoundLog:
         *,
         before: GraphicalModel,
         share: float,
-        expected: Mapping[Clique, NDArray[np.float64]],
+        measured: int,
     ) -> None:
         """Add a round: a selection and the measurements after it, the last of which is of the selected clique.
-
-        The model's expectation of pairs that are measured for the first time shows how wrong it may be about others.
 
         Args:
             choice: the selection, or the last of several; None if there was none. After the selection of the empty
                 clique, nothing needs to be measured.
             before: the model that candidates were compared with.
             share: the round's part of the budget.
-            expected: for each measured clique, in order, its counts in that model.
+            measured: how many measurements were made.
         """
-        entry: dict[str, Any] = {"measured": len(expected), "share": share}
-        if fresh := list(self._meet_pairs(expected)):
-            entry["fresh"] = fresh
+        entry: dict[str, Any] = {"measured": measured, "share": share}
         if choice is not None:
             places = np.array([self._places[clique] for clique in choice.offsets], np.int32)
             entry |= {
@@ -287,21 +282,8 @@ class RoundLog:
         self._entries.append(entry)
         self._forget()
 
-    def _meet_pairs(self, expected: Mapping[Clique, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
-        """Yield the pairs that no earlier clique contains, with their expected counts."""
-        for clique, table in expected.items():
-            for axes in combinations(range(len(clique)), 2):
-                pair = (clique[axes[0]], clique[axes[1]])
-                if pair not in self._met:
-                    self._met |= {pair, pair[::-1]}
-                    counts = table.sum(axis=tuple(axis for axis in range(len(clique)) if axis not in axes))
-                    yield {"pair": list(pair), "expected": counts.astype(np.float32)}
-
     def entries(self) -> list[dict[str, Any]]:
-        """Return the record, with the last new pairs only."""
-        fresh = [(entry, pair) for entry in self._entries for pair in entry.pop("fresh", ())]
-        for entry, pair in fresh[-_NEW_PAIRS:]:
-            entry.setdefault("fresh", []).append(pair)
+        """Return the record."""
         for number, entry in enumerate(self._entries):
             if "model" in entry:
                 entry["last"] = np.array(sorted(p for p, at in self._last.items() if at == number), np.int32)

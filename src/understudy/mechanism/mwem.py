@@ -30,7 +30,7 @@ class MWEM(Mechanism):
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are not candidates.
         as_printed: weights 1/sigma in the loss, and no estimation by cumulative counts, as printed in the paper.
-        bounds: whether the release keeps the record that error bounds of unmeasured marginals need.
+        bounds: whether the release keeps the record that error bounds and intervals of unmeasured marginals need.
         generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
     """

@@ -430,13 +430,6 @@ class _Model(_Part):
     arrays: dict[str, Array]
 
 
-class _Fresh(_Part):
-    """A pair that a round was the first to measure, and the counts that the model expected of it."""
-
-    pair: _Names
-    expected: Array
-
-
 class _Round(_Part):
     """The keys of a round that bounds and inference read; a mechanism may add others."""
 
@@ -455,7 +448,6 @@ class _Round(_Part):
     last: Array | None = None
     kind: str | None = None
     model: dict[str, Array] | None = None
-    fresh: list[_Fresh] = []
     scored: list[_Names] = []
     scores: Array | None = None
     scores_sigma: _Positive | None = None
@@ -590,13 +582,7 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
 
 
 def _check_pairs(entry: Mapping[str, Any], merged: Domain) -> None:
-    """Check what inference reads of a round: pairs with the counts that were expected of them, or with their scores."""
-    for fresh in entry.get("fresh", ()):
-        expected = np.asarray(fresh["expected"])
-        if len(merged.check(fresh["pair"])) != 2 or expected.size != merged.cells(fresh["pair"]):
-            raise ValueError("expected counts of other cells")
-        if expected.dtype.kind not in "iuf" or not np.isfinite(expected).all() or not (expected >= 0).all():
-            raise ValueError("expected counts that are no counts")
+    """Check what inference reads of a round: pairs with their scores."""
     scores = np.asarray(entry.get("scores", ()))
     pairs = [merged.check(pair) for pair in entry.get("scored", ())]
     if scores.shape != (len(pairs),) or any(len(pair) != 2 for pair in pairs):

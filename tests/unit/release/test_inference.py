@@ -92,6 +92,12 @@ def test_a_public_number_of_rows_adds_no_variance():
     assert line.se**2 == pytest.approx(4e-4 * float(((others - others.mean()) ** 2).sum()))
 
 
+def test_only_the_noise_of_the_differences_counts_if_the_number_of_rows_is_public(monkeypatch):
+    monkeypatch.setattr(Schema, "rows_used", 100)
+    (line,) = infer(binary(), "share(a=0, b=0)").lines
+    assert line.se**2 == pytest.approx(3.00e-4)
+
+
 def test_the_slope_of_two_binary_columns():
     slope = infer(binary(), "b ~ a", family="gaussian").lines[1]
     assert slope.estimate == pytest.approx(2 / 3)
@@ -386,7 +392,19 @@ def test_a_pair_that_lost_every_selection_is_at_most_as_wrong_as_the_score_of_th
     error = np.sqrt(80.0**2 - (np.sqrt(2 / np.pi) * 5 * 4) ** 2)  # of 4 * 20 rows, the noise explains some
     distance = (6 + (error - 8 + 3) / 2) / 100
     assert release.gaps.correlation(("a", "c")) == pytest.approx(distance / 2.5, rel=1e-3)
-    assert release.gaps.correlation(("b", "c")) is None  # never a candidate, and too few pairs were measured
+    assert release.gaps.correlation(("b", "c")) is None  # never a candidate
+    release.rounds[0]["cliques"][1] = ["a", "b", "c"]  # a pair is at most as wrong as a clique that contains it
+    assert Gaps(release, release.corrected).correlation(("b", "c")) == pytest.approx(distance / 2.5, rel=1e-3)
+
+
+def test_a_pair_of_too_many_cells_to_be_a_candidate_is_not_judged(people):
+    schema = Schema.from_domain({"region": 3, "age": 30, "sex": 2, "hours": 16, "rich": 2})
+    release = us.synthesize(people, schema, epsilon=1.0, delta=1e-9, mechanism="aim", max_cells=400)
+    assert release.gaps.correlation(("region", "rich")) is not None
+    with pytest.raises(SettingError, match=r"\(age, hours\).*does not say how strong.*assume=0.1"):
+        release.infer("corr(age, hours)")
+    (line,) = release.infer("corr(age, hours)", assume=0.9).lines
+    assert line.low < people.age.corr(people.hours) < line.high
 
 
 # -- pairs that were chosen because of the rows
@@ -569,6 +587,35 @@ def test_a_group_that_the_noise_hides_is_refused():
         infer(release, "b ~ a")
     found = infer(release, "mean(b) | a")
     assert [line.estimate is None for line in found.lines] == [False, True]
+
+
+def separated(successes: list[int], failures: list[int]) -> Any:
+    """A number from 0 to 4 and an outcome that all rows have where the number is not 0; noise is left of the others."""
+    counts = np.array([failures, successes]).T
+    shares = np.maximum(counts, 0.5) / np.maximum(counts, 0.5).sum()
+    model = joint(shares, number=len(counts), outcome=2)
+    return release_of(model, [Measurement(("number", "outcome"), counts.reshape(-1), 8.0)])
+
+
+def test_a_logistic_regression_without_a_finite_solution_is_refused():
+    release = separated([500, 400, 500, 450, 380], [900, 6, -3, 9, 4])
+    with pytest.raises(SettingError, match=r"where 'number' differs, too few rows have, or lack, outcome"):
+        infer(release, "outcome ~ number")
+    with pytest.raises(SettingError, match=r"'C\(number\)\[T.4\]' too few rows have, or lack, outcome"):
+        infer(release, "outcome ~ C(number)")
+    assert infer(release, "outcome ~ number", family="gaussian").lines[1].low > 0
+    found = infer(separated([500, 400, 500, 450, 380], [900, 200, 180, 90, 60]), "outcome ~ number")
+    assert 0.3 < found.lines[1].low < found.lines[1].high < 1.2
+
+
+def test_values_outside_of_the_condition_are_no_levels():
+    counts = np.array([[1, -2], [30, 60], [55, 20]])
+    release = release_of(joint(np.maximum(counts, 0.1), a=3, b=2), [Measurement(("a", "b"), counts.reshape(-1), 2.0)])
+    with pytest.raises(SettingError, match=r"the first group of a too few rows.*where"):
+        infer(release, "b ~ C(a)")
+    found = infer(release, "b ~ C(a)", where="a=1..2")
+    assert [line.term for line in found.lines] == ["Intercept", "C(a)[T.2]"]
+    assert found.lines[1].estimate == pytest.approx(np.log((20 / 55) / (60 / 30)), rel=0.02)
 
 
 def test_dropped_columns_and_several_rows_of_a_person_are_named(precise):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError, SettingError
+from understudy.release.answer import Condition
 from understudy.release.inference.corrected import MOST_CELLS, Array, CorrectedTables
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
@@ -52,7 +53,8 @@ class Variable:
         numbers: by declared code its number, the mean of the values in its bin; None for a column of categories.
         labels: by declared code the level that it belongs to.
         levels: the levels, in the order of the codes.
-        missing: which codes are no value: empty cells, and unknown ones that have no name or too few rows to be seen.
+        missing: which codes are no value: empty cells, unknown ones that have no name or too few rows to be seen, and
+            those that a condition leaves out.
     """
 
     name: str
@@ -112,10 +114,12 @@ class Variables:
     Args:
         schema: the schema.
         tables: the tables of the release, for its merged codes.
+        conditions: what the rows satisfy; other values are no levels.
     """
 
-    def __init__(self, schema: Schema, tables: CorrectedTables) -> None:
+    def __init__(self, schema: Schema, tables: CorrectedTables, conditions: Iterable[Condition] = ()) -> None:
         self._schema, self._tables = schema, tables
+        self._outside = {condition.column: condition.part == 0 for condition in conditions}
         self._known: dict[str, Variable] = {}
 
     def __getitem__(self, name: str) -> Variable:
@@ -159,6 +163,7 @@ class Variables:
     ) -> Variable:
         """Group values that were merged as too rare into one level: other tables do not distinguish them."""
         merged = self._tables.members.get(column.name)
+        missing = missing | self._outside.get(column.name, np.zeros(len(missing), bool))
         labels = np.array(texts, dtype=object)
         if merged is not None:
             ends = [*merged.starts[1:], len(merged.codes)]

@@ -2,10 +2,10 @@
 
 The means of a function that no measured margin explains come from the model alone. They are wrong by the correlation of
 that function with whatever the model lacks: the *missed correlation*. It is estimated from what a release records of
-the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known. The distance of that
-relation from independence (or from the model) is divided by 2.5, and for each binary column by twice its standard
-deviation. The constants were chosen on releases of Adult, NLTCS and Salary and checked on other tables
-(benchmarks/inference.md).
+the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known; nothing is known of
+a pair that was never a candidate. The distance of that relation from independence (or from the model) is divided by
+2.5, and for each binary column by twice its standard deviation. The constants were chosen on releases of Adult, NLTCS
+and Salary and checked on other tables (benchmarks/inference.md).
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ LEAST = 0.03
 """The smallest missed correlation that is assumed: no mechanism looks for weaker ones."""
 
 EVIDENCE = 8
-"""How many pairs a missed correlation is estimated from, hence its degrees of freedom."""
+"""The degrees of freedom of an estimated missed correlation."""
 
-_FEWEST = 3  # pairs below which nothing is estimated
-_COMMON = 0.01  # cells with a smaller share of the rows are not used
 _PER_DISTANCE = 2.5  # L1 distance from independence of the pair that was preferred, for each unit of correlation
-_PASSES = 20
 
 
 class Gaps:
@@ -53,7 +50,6 @@ class Gaps:
         self._scores = _read_scores(release.rounds)
         self._tree = _read_tree(release.rounds) if self._scores is None else []
         rounds = not self._tree and self._scores is None
-        self._all = _correlation_of_rounds(release, tables) if rounds else None
         self._lost = dict(_distances_of_selections(collect_evidence(release))) if rounds else {}
 
     def correlation(self, clique: Clique) -> float | None:
@@ -65,25 +61,29 @@ class Gaps:
             known = max((self._lost_distance(pair) / self._per_correlation(pair) for pair in apart), default=LEAST)
         else:
             known = self._correlation_of_selections(clique, apart)
-        return None if known is None else max(LEAST, known)
+        return None if known is None else min(1.0, max(LEAST, known))
 
     def _correlation_of_selections(self, clique: Clique, apart: Sequence[Clique]) -> float | None:
-        """Return the missed correlation of a pair from the last selection in which it was a candidate (rounds).
+        """Return the missed correlation of a clique from the last selections that had its pairs as candidates (rounds).
 
-        A pair that was never a candidate is taken to be as bad as the last pairs that were measured for the first time.
+        Nothing is known of a pair that was never a candidate, such as one of too many cells for the budget.
         """
         known: list[float] = []
         for part in apart or [clique]:
-            lost = self._lost.get(self._tables.model.domain.canonical(part))
+            lost = self._find_lost(part)
             if lost is not None:
                 known.append(lost / self._per_correlation(part))
             elif self._lost and not apart:
                 known.append(LEAST)  # all pairs were measured: as for mechanisms without rounds
-            elif self._all is not None:
-                known.append(self._all)
             else:
                 return None
         return max(known)
+
+    def _find_lost(self, clique: Clique) -> float | None:
+        """Return the largest plausible distance of a clique; at most that of a candidate that contains it."""
+        own = self._lost.get(self._tables.model.domain.canonical(clique))
+        around = [distance for other, distance in self._lost.items() if set(clique) <= set(other)]
+        return own if own is not None else min(around, default=None)
 
     def _correlation_of_scores(self, apart: Sequence[Clique]) -> float | None:
         """Return the missed correlation from noisy distances from independence plus their sigma (PrivSyn)."""
@@ -185,46 +185,3 @@ def _distance_without_noise(measurement: Measurement, expected: Array) -> float:
     seen = float(np.abs(measurement.values - expected.reshape(-1)).sum())
     each = math.sqrt(2 / math.pi) if measurement.noise == "gaussian" else math.sqrt(0.5)
     return math.sqrt(max(0.0, seen**2 - (each * measurement.sigma * len(measurement.values)) ** 2))
-
-
-def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float | None:
-    """Return the correlation that the model lacked in the last new pairs before they were measured (rounds).
-
-    Only for pairs that were never candidates, such as those with too many cells.
-    """
-    found, start = [], 0
-    for entry in release.rounds:
-        end = start + int(entry.get("measured", 0))
-        for fresh in entry.get("fresh", ()):
-            pair, expected = tuple(fresh["pair"]), np.asarray(fresh["expected"], np.float64)
-            for measurement in release.measurements[start:end]:
-                if set(pair) <= set(measurement.clique) and measurement.query is None:
-                    shape = release.model.domain.shape(measurement.clique)
-                    others = tuple(i for i, column in enumerate(measurement.clique) if column not in pair)
-                    own = [column for column in measurement.clique if column in pair]
-                    counts = measurement.values.reshape(shape).sum(axis=others)
-                    counts = counts.transpose([own.index(column) for column in pair])
-                    variance = measurement.sigma**2 * len(measurement.values) / counts.size / tables.rows**2
-                    found.append(_squared_error(expected, counts / tables.rows, variance))
-                    break
-        start = end
-    known = [value for value in found if value is not None][-EVIDENCE:]
-    return math.sqrt(max(0.0, float(np.mean(known)))) if len(known) >= _FEWEST else None
-
-
-def _squared_error(expected: Array, measured: Array, variance: float) -> float | None:
-    """Return the mean over common cells of the squared correlation that the model lacked; None without such cells."""
-    shares = expected.reshape(measured.shape) / max(float(expected.sum()), 1e-300)
-    cells = np.argwhere(shares >= _COMMON)
-    if not len(cells) or min(shares.shape) < 2:
-        return None
-    rest = np.zeros((len(cells), *shares.shape))
-    rest[np.arange(len(cells)), cells[:, 0], cells[:, 1]] = 1.0
-    rows, columns = shares.sum(axis=1, keepdims=True), shares.sum(axis=0, keepdims=True)
-    for _ in range(_PASSES):
-        rest -= (rest * np.divide(shares, rows, out=np.zeros_like(shares), where=rows > 0)).sum(2, keepdims=True)
-        rest -= (rest * np.divide(shares, columns, out=np.zeros_like(shares), where=columns > 0)).sum(1, keepdims=True)
-    size = (rest**2 * shares).sum(axis=(1, 2))
-    errors = (rest * (measured - shares)).sum(axis=(1, 2)) ** 2 - variance * (rest**2).sum(axis=(1, 2))
-    useful = size > 1e-9
-    return float((errors[useful] / size[useful]).mean()) if useful.any() else None

@@ -174,9 +174,9 @@ def _infer(
     assume: float | None,
 ) -> Inference:
     tables = release.corrected
-    variables = Variables(release.schema, tables)
     query = parse_query(where) if isinstance(where, str) else where or {}
     conditions = read_conditions(release.schema, query)
+    variables = Variables(release.schema, tables, conditions)
     call = _CALL.fullmatch(statistic)
     if call is not None and call["function"] not in FUNCTIONS and "~" not in statistic:
         call = None

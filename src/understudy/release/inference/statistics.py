@@ -222,13 +222,16 @@ def _mean_by_model(tables: CorrectedTables, functions: Functions) -> Array:
     )
 
 
-def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> None:
-    """Refuse a term whose variation beyond the other terms (for a group, whose size) is hidden by the noise.
+def _check_information(rows: Rows, names: Sequence[str], squares: Functions, outcome: str = "") -> None:
+    """Refuse a term whose information (for a group, whose size) is hidden by the noise.
 
     Args:
         rows: the rows.
         names: the terms.
-        squares: the square of what is left of each term when the others are taken out, up to a factor.
+        squares: for least squares, the square of what is left of each term when the others are taken out, up to a
+            factor. For a logistic regression, the square of each influence function: where terms separate the rows with
+            the outcome from those without it, the rows of the rarer kind, which decide the coefficient, are all noise.
+        outcome: the response of a logistic regression.
 
     Raises:
         SettingError: naming the term.
@@ -238,13 +241,21 @@ def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> 
     hidden = ~(sizes >= CLEAR * np.sqrt(np.maximum(noise, 0.0)))
     hidden &= np.array([name != "Intercept" for name in names])  # the intercept may be far from all rows
     if hidden.any():
-        raise _too_few(names[int(np.flatnonzero(hidden)[0])])
+        name = names[int(np.flatnonzero(hidden)[0])]
+        raise _separated(name, outcome) if outcome else _too_few(name)
 
 
 def _too_few(name: str) -> SettingError:
     return SettingError(
         f"formula: too few rows differ in {name!r} from the others to be seen under the noise; leave the term out, "
         "compare larger groups, as in I(region == 'north'), or leave the group out (where)"
+    )
+
+
+def _separated(name: str, outcome: str) -> SettingError:
+    return SettingError(
+        f"formula: where {name!r} differs, too few rows have, or lack, {outcome} to be seen under the noise, so its "
+        "coefficient may have no finite value; leave the term out, compare larger groups, or use family='gaussian'"
     )
 
 
@@ -268,8 +279,8 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
             raise SettingError(f"formula: the term {names[i]!r} follows from the terms before it; leave it out")
     if not np.linalg.eigvalsh(gram / np.outer(size, size)).min() > _COLLINEAR:
         raise SettingError(
-            "formula: the noise hides how the terms differ; leave out terms that nearly follow from others, or ask for "
-            "these columns to be measured together"
+            "formula: the noise hides how the terms differ; leave out terms that nearly follow from others or groups "
+            "with hardly any rows (where), or ask for these columns to be measured together"
         )
     return np.asarray(np.linalg.inv(gram), np.float64)
 
@@ -312,16 +323,18 @@ def estimate_logistic(rows: Rows, design: Design) -> Estimates:
     model = tables.spread(every, tables.weights(every)).reshape(-1) * weight
     _invert((terms * model) @ terms.T, (terms * model) @ terms.T, names)
     _check_outcomes(rows, design)
-    values = _solve(terms, answer, model, np.zeros(len(names)), model)
-    values = _solve(terms, answer, corrected, values, model)
+    values: Array = np.zeros(len(names))
+    for weights in (model, corrected):
+        values, solved = _solve(terms, answer, weights, values, model)
+        if not solved:
+            furthest = np.abs(values) * np.sqrt((terms - terms.mean(axis=1, keepdims=True)) ** 2 @ model)
+            raise _separated(names[int(np.argmax(furthest))], design.response.names[0])
     chances = _logistic(values @ terms)
     curvature = (terms * (corrected * chances * (1 - chances))) @ terms.T
     inverse = _invert(curvature, (terms * (model * chances * (1 - chances))) @ terms.T, names)
-    left = inverse @ terms
-    squares = left**2 * (chances * (1 - chances) * weight)
-    _check_information(rows, names, {every: squares.reshape(len(names), *shape)})
-    influence = left * ((answer - chances) * weight)
-    return Estimates(names, values, {every: influence.reshape(len(names), *shape)})
+    influence = (inverse @ terms * ((answer - chances) * weight)).reshape(len(names), *shape)
+    _check_information(rows, names, {every: influence**2}, design.response.names[0])
+    return Estimates(names, values, {every: influence})
 
 
 def _check_outcomes(rows: Rows, design: Design) -> None:
@@ -341,18 +354,22 @@ def _check_outcomes(rows: Rows, design: Design) -> None:
                 counted = rows.restrict(outcome)
                 sizes = rows.mean(counted)
                 noise = rows.tables.uncertainty(add(counted, {(): -sizes})).noise.diagonal()
-                if not (sizes >= CLEAR * np.sqrt(np.maximum(noise, 0.0))).all():
-                    about = f"some group of {', '.join(block.clique)}" if block.clique else "the table"
+                hidden = ~(sizes >= CLEAR * np.sqrt(np.maximum(noise, 0.0)))
+                if hidden.any():
+                    inside = [name for name, part in zip(block.names, kinds[np.argmax(hidden)], strict=True) if part]
+                    about = " and ".join(map(repr, inside)) or f"the first group of {', '.join(block.clique)}"
+                    about = about if block.clique else "the table"
                     raise SettingError(
                         f"formula: in {about} too few rows have, or lack, {design.response.names[0]} to be seen under "
                         "the noise; compare larger groups, leave these rows out (where), or use family='gaussian'"
                     )
 
 
-def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Array) -> Array:
-    """Solve `sum of weights * terms * (answer - chance) = 0` by Newton's method, with the model's curvature.
+def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Array) -> tuple[Array, bool]:
+    """Solve `sum of weights * terms * (answer - chance) = 0` by Newton's method; return also whether it converged.
 
-    Steps are halved until the score falls: weights may be negative, so that the curvature differs from the model's.
+    The curvature is the model's. Steps are halved until the score falls: weights may be negative, so that the curvature
+    differs from the model's.
     """
     values: Array = start
     step: Array = np.zeros_like(start)
@@ -367,7 +384,7 @@ def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Arr
             break
         size = abs(float(score @ wanted))
         if size < _SOLVED:
-            return values
+            return values, True
         if size > before:  # the step was too long: halve it
             step = step / 2
             values = values - step
@@ -375,10 +392,7 @@ def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Arr
         before = size
         step = wanted * min(1.0, _FURTHEST / max(float(np.abs(wanted @ terms).max()), 1e-300))
         values = values + step
-    raise SettingError(
-        "formula: the logistic regression has no solution that is clear of the noise: in some group all rows, or none, "
-        "have the response; leave out the terms that separate them, or use family='gaussian'"
-    )
+    return values, False
 
 
 def _logistic(values: Array) -> Array:
