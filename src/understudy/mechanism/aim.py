@@ -99,7 +99,10 @@ class AIM(ColumnsFirst):
         declared, total = table.domain, table.rows_public
         columns = self._columns(declared)
         part = len(columns) / len(declared) if self.as_printed else 1.0  # Algorithm 3: alpha / T each
-        raw, stages, left, table = self.measure_columns(table, columns, rho=rho, part=part, progress=progress)
+        again = Workload.parse(self.workload, declared).drawn  # columns that are given are measured elsewhere
+        raw, stages, left, table = self.measure_columns(
+            table, columns, rho=rho, part=part, again=again, progress=progress
+        )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
         weights = fit_into(domain, known, self._room(declared))
