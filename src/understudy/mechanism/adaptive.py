@@ -73,7 +73,7 @@ class Adaptive(ColumnsFirst):
     """
 
     name = "adaptive"
-    when = "The default: below the error of AIM in a few rounds, in seconds instead of minutes."
+    when = "Nearly any table: as accurate as AIM, in seconds. `auto`, the default, chooses it where it can."
 
     workload: str | None = None
     max_mib: Positive = 80.0

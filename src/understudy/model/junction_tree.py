@@ -155,17 +155,11 @@ def _search(
     graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float, enough: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the cells of the tree with each candidate, and the last tree's cliques as rows of column membership."""
-    from understudy.model.kernels.elimination import cells_with, make_scratch, pack_bits, unpack_bits
+    from understudy.model.kernels.elimination import cells_with, pack_bits
 
-    starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
-    flat = np.array([i for member in members for i in member], np.int64)
-    out, scratch = np.ones(len(members)), make_scratch(len(graph))
     if len(graph) == 0:
-        return out, np.zeros((1, 0), bool)
-    cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, starts, flat, out, *scratch)
-    cliques, kept = unpack_bits(scratch[2][2]), scratch[3][2].astype(bool)
-    np.fill_diagonal(cliques, True)
-    return out, cliques[kept]
+        return np.ones(len(members)), np.zeros((1, 0), bool)
+    return cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, members)
 
 
 def _join_cliques(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
