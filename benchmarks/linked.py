@@ -306,14 +306,14 @@ def main() -> None:
     parser.add_argument("--mechanism", default="aim")
     parser.add_argument("--settings", default="{}")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--start", type=int, default=0, help="the number of the first run")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--bootstrap", action="store_true")
     given = parser.parse_args()
     os.environ["UNDERSTUDY_LEDGER"] = str(Path(tempfile.mkdtemp()) / "ledger.db")
     schema, frames = SETS[given.set](given.data)
     real = coded(frames, schema)
     delta = given.delta or 1 / max(len(one) for one in frames.values())
-    for run in range(given.runs):
+    for run in range(given.start, given.start + given.runs):
         start, began = time.process_time(), time.time()
         release = us.synthesize(
             frames, schema, epsilon=given.epsilon, delta=delta, mechanism=given.mechanism, **json.loads(given.settings)

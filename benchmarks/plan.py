@@ -55,7 +55,8 @@ from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
 from understudy.planning import Accuracy, Line, default_delta, plan
 from understudy.planning.plan import MECHANISMS as COMPARED
-from understudy.planning.predict import UNSURE
+from understudy.planning.plan import two_figures
+from understudy.planning.predict import CLOSE
 from understudy.schema import Schema
 from understudy.source import MemorySource
 
@@ -176,14 +177,14 @@ def errors(
             for (predicted, ends), real in zip(predictions, means, strict=True):
                 if real is None or predicted is None or ends is None:
                     cells.append("- | - | -")
-                elif ends[1] > UNSURE * ends[0]:
+                    continue
+                ratio, shown, inside = predicted / real[0], f"{predicted:.2f}", ""
+                worst[line.mechanism] = max(worst.get(line.mechanism, 1.0), ratio, 1 / ratio)
+                if ends[1] > CLOSE * predicted:
                     inside = "inside" if ends[0] <= real[0] <= ends[1] else "OUTSIDE"
                     ranges.setdefault(line.mechanism, []).append(inside)
-                    cells.append(f"{ends[0]:.0f} to {ends[1]:.0f} | {real[0]:.2f} {real[1]} | {inside}")
-                else:
-                    ratio = predicted / real[0]
-                    worst[line.mechanism] = max(worst.get(line.mechanism, 1.0), ratio, 1 / ratio)
-                    cells.append(f"{predicted:.2f} | {real[0]:.2f} {real[1]} | {ratio:.2f}")
+                    shown, inside = f"{shown} ({' to '.join(map(two_figures, ends))})", f", {inside}"
+                cells.append(f"{shown} | {real[0]:.2f} {real[1]} | {ratio:.2f}{inside}")
             about = f"| {name} | {line.epsilon:g} | {line.mechanism} | {count} |"
             print(f"{about} {' | '.join(cells)} | {line.expected.pairs} |", flush=True)
     print("\nWorst ratio either way:", "; ".join(f"`{name}` {ratio:.2f}" for name, ratio in worst.items()) + ".")

@@ -20,6 +20,7 @@ MOST_CLIQUES = 2_000_000
 """The most cliques of an `all-kway` workload (the triples of 229 columns): more take minutes and gigabytes."""
 
 _GIVEN_WEIGHT = 0.1  # of columns that are given, in a conditional workload (benchmarks/linked.md)
+_TWINS = 4.0  # the weight of cliques with a pair of twins (benchmarks/linked.md)
 _MOST_TRIPLES = 40  # columns; a conditional workload of more has pairs only
 
 
@@ -37,6 +38,8 @@ class Workload:
     weights: Mapping[Clique, float]
     closed: bool = False
     """Whether the cliques are all that matter, so that `closure` adds no subsets."""
+    drawn: frozenset[str] | None = None
+    """The columns that are drawn given all others, if the workload is conditional."""
 
     def __iter__(self) -> Iterator[Clique]:
         return iter(self.weights)
@@ -102,7 +105,9 @@ class Workload:
         return cls.of(domain, (tuple(domain.columns[i] for i in every[index]) for index in drawn))
 
     @classmethod
-    def conditional(cls, domain: Domain, own: Sequence[str], linking: Sequence[str] = ()) -> Workload:
+    def conditional(
+        cls, domain: Domain, own: Sequence[str], linking: Sequence[str] = (), twins: Sequence[Sequence[str]] = ()
+    ) -> Workload:
         """Make the workload of a distribution of some columns given the others.
 
         Weights are those of `closure`, except that the other columns count a tenth: what is known about them is
@@ -113,6 +118,7 @@ class Workload:
             own: the columns that are drawn given the others: all columns, and all cliques of up to three columns with
                 one of these (of up to two columns in a domain of more than 40).
             linking: columns of which pairs with any other column matter as well.
+            twins: pairs of columns that matter more: cliques that contain one weigh four times as much.
 
         >>> domain = Domain({"x": 2, "z": 2, "y": 2})
         >>> Workload.conditional(domain, ["y"]).weights
@@ -132,7 +138,13 @@ class Workload:
             if length == 1 or mine.intersection(clique) or (length == 2 and bound.intersection(clique))
         ]
         counts = {column: held[column] * (1.0 if column in mine else _GIVEN_WEIGHT) for column in domain}
-        return cls({clique: sum(counts[column] for column in clique) for clique in kept}, closed=True)
+        tied = [{one, other} for one, other in twins]
+        weights = {
+            clique: sum(counts[column] for column in clique)
+            * (_TWINS if any(map(set(clique).issuperset, tied)) else 1.0)
+            for clique in kept
+        }
+        return cls(weights, closed=True, drawn=frozenset(own))
 
     @classmethod
     def parse(cls, text: str, domain: Domain) -> Workload:
@@ -161,10 +173,11 @@ class Workload:
     @classmethod
     def _parse_conditional(cls, text: str, domain: Domain) -> Workload:
         try:
-            own, linking = read_json(text)
-            return cls.conditional(domain, own, linking)
+            return cls.conditional(domain, *read_json(text))
         except (TypeError, ValueError):
-            raise SettingError('workload: write conditional:[["own", ...], ["linking", ...]]') from None
+            raise SettingError(
+                'workload: write conditional:[["own", ...], ["linking", ...], [["own", "twin"], ...]]'
+            ) from None
 
     def closure(self) -> dict[Clique, float]:
         """Return all non-empty subsets r of the cliques s, smallest first, with weights w_r = sum_s c_s |r & s|."""

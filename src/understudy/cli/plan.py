@@ -103,6 +103,8 @@ def _plan_linked(
         table = [(*left, *right) for left, right in zip(shares, _table([line for _, line in found]), strict=True)]
         lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_align(table)]
     lines += ["", f"Errors are in {schema.root}: each has the same weight, however many rows it has.", *_NOTES]
+    if made.assumed:
+        lines.append(f"Assumed: {'; '.join(made.assumed)}.")
     print_result("\n".join(lines), made.to_dict(), as_json=as_json)
 
 
@@ -153,6 +155,8 @@ _NOTES = (
     "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
     "shape; most are right within a quarter. A range is shown where such tables differ too much for one number.",
     "The errors of pairs that are not measured depend on your table.",
+    "Pairs: how many are measured on the made-up tables. adaptive, aim and privsyn choose the number by the rows: real",
+    "tables got 0.6 to 2.5 times as many, and nearly independent columns a sixth to a half, each with less noise.",
     "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )
 

@@ -160,7 +160,12 @@ def compare(
         record = stack.enter_context(_Record(home, study))
         book = Ledger(ledger)
         handles = [] if study.public else _pay(study, record, book, epsilon_total, dataset)
-        run_cells(study, record, jobs=as_whole("jobs", jobs or _cores(), least=1), progress=as_progress(progress))
+        try:
+            run_cells(study, record, jobs=as_whole("jobs", jobs or _cores(), least=1), progress=as_progress(progress))
+        except KeyboardInterrupt:
+            if output is not None and record.scored:  # what there is
+                Comparison(record.results(), study, frame_kind(data)).save(home)
+            raise
         for handle in handles:
             if not all(cell in record.scored for cell in record.reserved[handle.run]):
                 continue  # another call reserved more than this one runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -50,6 +50,7 @@ class ColumnsFirst(Mechanism):
         rho: float,
         part: float = 1.0,
         look_if_noisy: float | None = None,
+        again: Collection[str] | None = None,
         progress: Progress = silent,
     ) -> tuple[list[Measurement], list[tuple[int, float]], float, PrivateTable]:
         """Measure columns, twice if they have too many codes for the number of rows; merge rare codes.
@@ -60,6 +61,7 @@ class ColumnsFirst(Mechanism):
             rho: the budget of the whole run.
             part: the part of `first` that is used.
             look_if_noisy: replaces `look` if the noise of columns would exceed the rows even with the whole budget.
+            again: the columns that may be measured a second time; by default all of them.
             progress: called before the first measurement.
 
         Returns:
@@ -73,7 +75,8 @@ class ColumnsFirst(Mechanism):
         sizes = {r: table.domain.cells(r) ** (1 / 3) for r in columns}
         raw = table.measure(columns, rho=first * rho, weights=sizes if look else None)
         stages = [(len(raw), first)]
-        wanted = _needed_budgets(table, raw, self.precise)
+        noisy = raw if again is None else [one for one in raw if one.clique[0] in again]
+        wanted = _needed_budgets(table, noisy, self.precise)
         needed = math.fsum(wanted.values())
         if look_if_noisy is not None and self.precise * (needed / rho) ** (1 / table.weight_power) > 1:
             look = look_if_noisy
@@ -92,7 +95,7 @@ class ColumnsFirst(Mechanism):
 
 def _needed_budgets(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
     """Return for each column the budget at which its noise is this share of the noisy number of rows."""
-    rows = noisy_total(ones)
+    rows = noisy_total(ones) if ones else 0.0
     wanted = {}
     for one in ones:
         enough = precise * max(1.0, _FEW_CODES / len(one.values)) * rows

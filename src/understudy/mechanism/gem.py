@@ -50,7 +50,7 @@ class GEM(RAP):
 
     name = "gem"
     paper = "Liu, Vietri and Wu 2021, Iterative Methods for Private Synthetic Data"
-    when = "To compare with: a generator network."
+    when = "To compare with: a generator network in place of RAP's rows."
     generator = "gem"
 
     rounds: Count = 30

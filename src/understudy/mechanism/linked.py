@@ -58,7 +58,9 @@ class LinkedMechanism:
         if virtual.kind == "root" or "workload" not in names:
             return self.inner
         linking = [*virtual.named("first"), *virtual.named("prev")]
-        text = f"conditional:{json.dumps([virtual.named('own'), linking])}"
+        own = {(one.table, one.part): one.name for one in virtual.columns if one.role == "own"}
+        twins = [[own[one.table, one.part], one.name] for one in virtual.columns if one.role == "prev"]
+        text = f"conditional:{json.dumps([list(own.values()), linking, twins])}"
         return replace(self.inner, workload=text)  # type: ignore[type-var]
 
     def fit(

@@ -22,29 +22,6 @@ MOST_GIVEN, MOST_DRAWN, MOST_CELLS = 8, 3, 2_000_000
 only through others, and the most cells of their marginal. Chosen on households (benchmarks/linked.md)."""
 
 
-class ConditionalDraws:
-    """Draws columns of a model given others, repeatedly.
-
-    Args:
-        model: the model.
-        wanted: the columns to draw.
-
-    **Privacy.** Post-processing of a model.
-    """
-
-    def __init__(self, model: Model, wanted: Sequence[str]) -> None:
-        known = [column for column in model.domain if column not in wanted]
-        self.steps = _plan(model, known, list(wanted))
-        """What is drawn, in order: a column, the columns that it is drawn given, and their marginal (it is last)."""
-
-    @staticmethod
-    def draw(groups: NDArray[np.int64], table: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int32]:
-        """Draw a code for all rows, by the lines of a table: within a group, counts are as expected up to rounding."""
-        from understudy.model.kernels.rows import draw_values
-
-        return draw_values(groups, table, rng)
-
-
 def row_groups(
     given: Clique, known: Mapping[str, NDArray[Any]], domain: Mapping[str, int], rows: int
 ) -> NDArray[np.int64]:
@@ -56,8 +33,21 @@ def row_groups(
     return groups
 
 
-def _plan(model: Model, known: Sequence[str], wanted: Sequence[str]) -> list[tuple[str, Clique, NDArray[np.float64]]]:
-    domain, have, left = model.domain, list(known), list(wanted)
+def plan_draws(model: Model, wanted: Sequence[str]) -> list[tuple[str, Clique, NDArray[np.float64]]]:
+    """Return how columns are drawn given all others, in order.
+
+    Args:
+        model: the model.
+        wanted: the columns to draw.
+
+    Returns:
+        For each step the column, the columns that it is drawn given, and the shares of its codes, one line for each
+        combination of theirs.
+
+    **Privacy.** Post-processing of a model.
+    """
+    domain, left = model.domain, list(wanted)
+    have = [column for column in domain if column not in wanted]
     information = _mutual_information(model, have, left)
     neighbours = _neighbours(model)
     choices: list[tuple[str, Clique]] = []
@@ -76,18 +66,17 @@ def _plan(model: Model, known: Sequence[str], wanted: Sequence[str]) -> list[tup
         have.append(column)
     tables = model.project_many([(*given, column) for column, given in choices])
     return [
-        (column, given, _with_fallback(np.asarray(tables[(*given, column)], np.float64).reshape(-1, domain[column])))
+        (column, given, _shares(np.asarray(tables[(*given, column)], np.float64).reshape(-1, domain[column])))
         for column, given in choices
     ]
 
 
-def _with_fallback(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give lines without weight the column's own distribution: the known columns may come from another model."""
+def _shares(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the shares of each line; lines without weight, which other models may ask for, get the column's."""
     table = np.maximum(table, 0.0)
-    empty = table.sum(axis=1) <= 1e-12 * max(table.sum(), 1e-300)
-    if empty.any():
-        table[empty] = table.sum(axis=0)
-    return np.ascontiguousarray(table)
+    totals = table.sum(axis=1, keepdims=True)
+    empty = totals <= 1e-300
+    return np.ascontiguousarray(np.where(empty, table.sum(axis=0), table) / np.where(empty, totals.sum(), totals))
 
 
 def _mutual_information(model: Model, known: Sequence[str], wanted: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -10,6 +10,7 @@ from understudy.accounting import Budget
 from understudy.errors import SettingError
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import check_inner, divide_budget
+from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.plan import EPSILONS, Line, round_people
 from understudy.planning.predict import PlannedTable, predict
@@ -31,6 +32,7 @@ class LinkedPlan:
         shares: the share of the budget of each virtual table.
         lines: the expected results for each epsilon, mechanism and virtual table; errors are in units.
         odds: the meaning of each epsilon as an attacker's odds.
+        assumed: what was assumed that the schema does not say.
     """
 
     people: int
@@ -38,6 +40,7 @@ class LinkedPlan:
     shares: dict[str, float]
     lines: tuple[tuple[str, Line], ...]
     odds: dict[float, Odds]
+    assumed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
@@ -45,7 +48,8 @@ class LinkedPlan:
             {"table": name, "epsilon": line.epsilon, "mechanism": line.mechanism, **line.describe()}
             for name, line in self.lines
         ]
-        return {"people": self.people, "delta": self.delta, "shares": self.shares, "lines": lines}
+        found = {"people": self.people, "delta": self.delta, "shares": self.shares, "lines": lines}
+        return found | ({"assumed": list(self.assumed)} if self.assumed else {})
 
 
 def plan_linked(
@@ -64,7 +68,7 @@ def plan_linked(
     **Privacy.** Reads no data. `people` is rounded to two figures.
 
     Args:
-        schema: what is public about the tables.
+        schema: what is public about the tables; facts left to discovery are assumed.
         people: about how many units (rows of the root) there are; by default the declared number.
         epsilons: the budgets to compare; by default 0.5, 1 and 2.
         delta: as `default_delta` by default.
@@ -79,6 +83,11 @@ def plan_linked(
         raise SettingError("linked tables need Gaussian noise: give a delta above 0")
     for mechanism in mechanisms:
         check_inner(make_mechanism(mechanism))
+    filled = {name: assume_facts(one) for name, one in schema.tables.items() if one.open}
+    assumed = tuple(f"{name}: {words}" for name, (_, said) in filled.items() for words in said[:-1])
+    assumed += next(iter(filled.values()))[1][-1:] if filled else ()
+    left = 1 - DISCOVERY_SHARE if filled else 1.0
+    schema = schema.with_tables({name: one for name, (one, _) in filled.items()})
     shares = divide_budget(schema)
     lines: list[tuple[str, Line]] = []
     wanted = list(dict.fromkeys(epsilons or EPSILONS))
@@ -87,6 +96,7 @@ def plan_linked(
         for mechanism in mechanisms:
             for name, share in shares.items():
                 one = replace(schema.virtual_tables[name].schema, privacy_unit=PrivacyUnit(), rows=None, rules=())
-                found = predict(mechanism, PlannedTable.of(one, about), Budget.of(rho=float(rho) * share))
+                found = predict(mechanism, PlannedTable.of(one, about), Budget.of(rho=left * float(rho) * share))
                 lines.append((name, Line(epsilon, mechanism, found.expected, found.memory_bytes, found.seconds)))
-    return LinkedPlan(about, delta, shares, tuple(lines), {epsilon: odds_of(epsilon, delta) for epsilon in wanted})
+    odds = {epsilon: odds_of(epsilon, delta) for epsilon in wanted}
+    return LinkedPlan(about, delta, shares, tuple(lines), odds, assumed)

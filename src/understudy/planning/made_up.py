@@ -42,6 +42,11 @@ is less even than that, one code dominates, and the others still occur."""
 TIES = 2.8
 """The dependence of a column on earlier ones: at quantile u, the correlation is 1 - (1 - u)^TIES."""
 
+VARIED = ((1.0, 3.0), (0.6, 1.0), (1.6, 0.5))
+"""Factors of `EVENNESS` and `TIES` of further tables, which a mechanism is tried on if its errors depend much on them.
+The mean entropy of their columns (0.53 to 0.72 of the largest possible) and the mean distance of the pairs of their
+best tree from independence (0.4 to 0.8) lie within what real tables show: benchmarks/plan.md."""
+
 FOLLOWED, SHARED = 3, 4
 """A column depends on FOLLOWED earlier columns: equally if its correlation is at most 1 - 1 / SHARED, mostly on the
 first if it is larger."""
@@ -59,6 +64,7 @@ def made_up_codes(
     axes: Mapping[str, int] | None = None,
     unknown: Collection[str] = (),
     even: bool = False,
+    varied: tuple[float, float] = (1.0, 1.0),
 ) -> Codes:
     """Make up rows as codes by column; the same generator state gives the same rows.
 
@@ -76,11 +82,12 @@ def made_up_codes(
             place and fall from there.
         unknown: columns whose last code is that of cells without a declared meaning, which do not occur.
         even: make all codes about equally frequent, and let all columns follow others alike.
+        varied: factors of `EVENNESS` and `TIES`.
     """
     names = list(sizes)
-    powers = EVENNESS * np.array(list(sizes.values())) ** -0.2
+    powers = varied[0] * EVENNESS * np.array(list(sizes.values())) ** -0.2
     evenness = EVENEST * (1 - (1 - _quantiles(rng, sizes, _STEPS[0])) ** powers)
-    ties = 1 - (1 - _quantiles(rng, sizes, _STEPS[1])) ** TIES
+    ties = 1 - (1 - _quantiles(rng, sizes, _STEPS[1])) ** (varied[1] * TIES)
     if even:
         evenness, ties = np.ones(len(names)), np.full(len(names), _EVEN_TIE)
     made: dict[int, NDArray[np.uint32]] = {}

@@ -39,7 +39,7 @@ from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS, mechanism_classes, setting_names
 from understudy.model.fit import Fit
-from understudy.planning.made_up import Codes, MadeUpSource, made_up_codes
+from understudy.planning.made_up import VARIED, Codes, MadeUpSource, made_up_codes
 from understudy.schema import Recoding, Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
@@ -59,8 +59,8 @@ Adult and Fire it changed the errors of `aim` by less than a tenth."""
 
 TABLES, PAIRS = 3, 400
 """The number of made-up tables that a mechanism is tried on: fewer if they would have more than PAIRS pairs of columns
-together, because the time grows with pairs; twice as many if their errors differ too much for one number. Errors are
-geometric means over tables."""
+together, because the time grows with pairs. If the errors of three tables differ too much, it is tried on those of
+`VARIED`, too. Errors are geometric means over tables."""
 
 FEW = 3
 """A mechanism with at most this many rounds of measurements is fast, and is tried on one more table. For others, the
@@ -68,8 +68,14 @@ number of rounds is assumed to grow in proportion to the number of columns."""
 
 SPREAD, UNSURE = 2.8, 3.0
 """The range of errors is the mean of their logarithm plus and minus SPREAD standard deviations, the 95 % prediction
-interval for another table given six. A plan shows the range instead of one number if its ends differ by more than the
-factor UNSURE."""
+interval for another table given six. Further tables are tried if its ends differ by more than the factor UNSURE."""
+
+FACTOR = 1.5
+"""The range around the errors of one or two made-up tables: the errors of all real tables that no constant was fitted
+to were within this factor (benchmarks/plan.md)."""
+
+CLOSE = 1.25
+"""A plan shows one number only if the ends of the range are within this factor of it, else the range."""
 
 VISIBLE = 3.0
 """The number of standard deviations from which a group is distinguishable from noise."""
@@ -142,7 +148,7 @@ class Expected:
 
     Attributes:
         one_way: the mean absolute error of a cell of one column, in rows.
-        one_way_range: the range that holds 95 of 100 tables of this schema, estimated from the made-up ones.
+        one_way_range: a range for the tables of this schema, estimated from the made-up ones; see `SPREAD`, `FACTOR`.
         two_way: the same for a pair of columns that a measured marginal covers; None if there is none.
         two_way_range: the range of `two_way`.
         group: the smallest group in one column that can be distinguished from noise: three standard deviations of
@@ -242,7 +248,7 @@ def _try(table: PlannedTable, run: Callable[[int], _Trial]) -> list[_Trial]:
     if trials[0].rounds <= FEW and len(trials) < TABLES:
         trials.append(run(len(trials)))
     if len(trials) == TABLES and any(_differ(errors) for errors in _errors(trials)):
-        trials += [run(number) for number in range(TABLES, 2 * TABLES)]
+        trials += [run(number) for number in range(TABLES, TABLES + len(VARIED))]
     return trials
 
 
@@ -264,8 +270,10 @@ def _typical(errors: Sequence[float]) -> float:
 
 
 def _range(errors: Sequence[float]) -> tuple[float, float]:
-    """Return the geometric mean less and plus `SPREAD` standard deviations; the mean twice if there are one or two."""
-    spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1)) if len(errors) > 2 else 0.0
+    """Return the geometric mean less and plus `SPREAD` standard deviations; by `FACTOR` if there are one or two."""
+    if len(errors) <= 2:
+        return _typical(errors) / FACTOR, _typical(errors) * FACTOR
+    spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1))
     return _typical(errors) * math.exp(-spread), _typical(errors) * math.exp(spread)
 
 
@@ -356,7 +364,8 @@ def _make_up(table: PlannedTable, number: int) -> tuple[Schema, Codes, MadeUpSou
     axes = {column.name: column.ordinary for column in _numeric(schema)}
     unknown = [column.name for column in schema.coded if column.other_code is not None]
     rng, rows = np.random.default_rng(number), max(1, round(table.rows / weight))
-    codes = made_up_codes(rng, schema.domain, rows, axes=axes, unknown=unknown)
+    varied = (1.0, 1.0) if number < TABLES else VARIED[number - TABLES]
+    codes = made_up_codes(rng, schema.domain, rows, axes=axes, unknown=unknown, varied=varied)
     source = MadeUpSource(
         schema.domain,
         codes,

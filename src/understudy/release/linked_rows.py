@@ -6,22 +6,23 @@ drawn before (`model/conditional.py`).
 
 **Calibration.** A model of `next(T)` has its own, noisy distribution of the known columns, and does not account for
 codes that the order of siblings excludes. If columns were drawn from its conditional distributions alone, errors of
-pairs would exceed the noise. The tables that columns are drawn from are therefore multiplied by factors, one for each
-code and each code of a known column, such that drawn rows have the model's distribution of each column given each
-single known column (iterative proportional fitting on made-up rows).
+pairs would exceed the noise, and add up from sibling to sibling. Chances of codes are therefore multiplied by factors,
+one for each code and each code of a known column, such that drawn rows have the model's distribution of each column,
+and of each column given each single known one that it was measured with (iterative proportional fitting on made-up
+rows).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.model.conditional import ConditionalDraws, row_groups
+from understudy.model.conditional import plan_draws, row_groups
 from understudy.release.rows import RowMaker, check_size, find_members, resolve_unknown
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
@@ -36,6 +37,7 @@ _TRIES = 40  # of drawing rows that break a rule of their table
 _UNITS, _MOST_ROWS = 5_000, 20_000  # made-up units, and rows of one virtual table, that factors are fitted on
 _ROUNDS, _PASSES = 6, 2  # of proportional fitting; of drawing further siblings and fitting again
 _LARGEST_FACTOR = 20.0
+_LEAST_WEIGHT = 1e-12  # of the largest: rows of which all codes weigh less are drawn evenly
 
 
 @dataclass(eq=False)
@@ -63,15 +65,36 @@ class Step:
         column: the column.
         given: the known columns that it is drawn given.
         table: the weight of each code, for each combination of their codes.
-        targets: for each of them, the model's distribution of the column given that one alone.
+        alone: the model's distribution of the column.
+        targets: by known column that was measured with it, the model's distribution of the column given that one alone.
         ordered: whether its codes are declared ones, limited by the order of siblings; else they are merged ones.
+        factors: by known column that is not among `given`, factors of these weights for each of its codes.
     """
 
     column: VirtualColumn
     given: Clique
     table: NDArray[np.float64]
-    targets: tuple[NDArray[np.float64], ...]
+    alone: NDArray[np.float64]
+    targets: Mapping[str, NDArray[np.float64]]
     ordered: bool
+    factors: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def chances(
+        self, known: Mapping[str, NDArray[Any]], domain: Mapping[str, int], allowed: NDArray[np.bool_] | None
+    ) -> NDArray[np.float64]:
+        """Return the chance of each code for each row, among those that are allowed; even where none has weight."""
+        rows = len(next(iter(known.values())))
+        chances = self.table[row_groups(self.given, known, domain, rows)]
+        for column, factor in self.factors.items():
+            chances *= factor[known[column]]
+        if allowed is not None:
+            chances = np.where(allowed, chances, 0.0)
+        totals = chances.sum(axis=1, keepdims=True)
+        if (empty := np.flatnonzero(totals <= _LEAST_WEIGHT * self.table.max())).size:
+            chances[empty] = 1.0 if allowed is None else allowed[empty]
+            totals[empty] = chances[empty].sum(axis=1, keepdims=True)
+        chances /= totals
+        return chances
 
 
 Steps = Mapping[str, list[Step]]
@@ -186,17 +209,16 @@ class Drawing:
         due = sizes - number - 1
         recoding, members = self._parts[virtual.name].recoding, self._members[virtual.name]
         for step in self._steps[virtual.name]:
-            target, groups = step.column, row_groups(step.given, known, self._domain(virtual), len(rows))
-            drawn: NDArray[Any]
+            target, allowed = step.column, None
             before = None if number == 0 else self._tables[name].codes[target.part][rows - 1].astype(np.int64)
             if step.ordered and rank is not None:
-                low, high = self._room(name, rank, before, due)
-                drawn = _draw_within(groups, step.table, rank, low, high, self._rng)
+                allowed = rank, *self._room(name, rank, before, due)
+            drawn: NDArray[Any] = _draw_codes(step, known, self._domain(virtual), allowed, self._rng)
+            if step.ordered:
                 known[target.name] = recoding.apply(target.name, drawn.astype(np.uint32))
             else:
-                merged = ConditionalDraws.draw(groups, step.table, self._rng).astype(np.int64)
-                known[target.name] = merged
-                drawn = members[target.name].draw(merged, self._rng) if target.name in members else merged
+                known[target.name] = drawn
+                drawn = members[target.name].draw(drawn, self._rng) if target.name in members else drawn
                 if target.gap:
                     drawn = self._close_gap(name, target, drawn.astype(np.int64), before, due)
             self._tables[name].codes[target.part][rows] = drawn
@@ -224,11 +246,11 @@ class Drawing:
                 before = None if virtual.kind == "first" else table.codes[step.column.part][rows - 1].astype(np.int64)
                 low, high = self._room(virtual.table, rank, before, due)
                 allowed = (rank >= low[:, None]) & (rank <= high[:, None])
-            made, drawn = _fit_table(step, known, weights, allowed, self._domain(virtual), self._rng)
+            made, drawn = _fit_step(step, known, weights, allowed, self._domain(virtual), self._rng)
             if step.ordered:
                 drawn = self._parts[name].recoding.apply(step.column.name, drawn.astype(np.uint32))
             known[step.column.name] = drawn
-            fitted.append(replace(step, table=made))
+            fitted.append(made)
         return fitted
 
     def _domain(self, virtual: VirtualTable) -> Mapping[str, int]:
@@ -334,16 +356,20 @@ def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> l
     own = {column.name: column for column in virtual.columns if column.role == "own"}
     link, rank = schema.links[virtual.table], schema.order_rank(virtual.table)
     members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
-    found, plan = [], ConditionalDraws(part.model, list(own)).steps
-    pairs = part.model.project_many([(one, name) for name, given, _ in plan for one in given])
+    found, plan = list[Step](), plan_draws(part.model, list(own))
+    known = [column.name for column in virtual.columns if column.role != "own"]
+    measured = [set(one.clique) for one in part.measurements]
     for name, given, table in plan:
         column, size = own[name], part.model.domain[name]
+        tied = [one for one in known if any({one, name} <= clique for clique in measured)]
+        marginals = part.model.project_many([(name,), *((one, name) for one in tied)])
+        tables = [table, *(np.maximum(one, 0.0).reshape(-1, size) for one in marginals.values())]
         ordered = rank is not None and column.part == link.order[0] and not column.gap
-        tables = [table, *(np.maximum(pairs[one, name], 0.0).reshape(-1, size) for one in given)]
         if ordered:
             tables = [_spread(one, name, part, members) for one in tables]
-        targets = tuple(one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables[1:])
-        found.append(Step(column, given, np.ascontiguousarray(tables[0]), targets, ordered))
+        table, alone, *pairs = (one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables)
+        found.append(Step(column, given, table, alone[0], dict(zip(tied, pairs, strict=True)), ordered))
+        known.append(name)
     return found
 
 
@@ -358,62 +384,69 @@ def _spread(table: NDArray[np.float64], column: str, part: Release, members: Map
     return np.asarray(table[:, merged] * chances)
 
 
-def _fit_table(
+def _fit_step(
     step: Step,
     known: Mapping[str, NDArray[Any]],
     weights: NDArray[np.float64],
     allowed: NDArray[np.bool_] | None,
     domain: Mapping[str, int],
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the table of a step times the factors that meet its targets on these rows, and a code for each row."""
-    lines = row_groups(step.given, known, domain, len(weights))
-    chances = step.table[lines] if allowed is None else step.table[lines] * allowed
-    chances = chances / np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
-    codes = [np.asarray(known[one], np.int64) for one in step.given]
-    places = [np.eye(domain[one])[code].T * weights for one, code in zip(step.given, codes, strict=True)]
-    factors = [np.ones_like(target) for target in step.targets]
+) -> tuple[Step, NDArray[np.int64]]:
+    """Return a step with factors that meet its targets on these rows, and a code for each row."""
+    chances = step.chances(known, domain, allowed)
+    codes = {one: np.asarray(known[one], np.int64) for one in step.targets}
+    places = {one: (np.arange(domain[one])[:, None] == code) * weights for one, code in codes.items()}
+    codes[""], places[""] = np.zeros(len(weights), np.int64), weights[None, :]
+    targets = {**step.targets, "": step.alone[None, :]}  # last: without it, errors of siblings would add up
+    factors = {one: np.ones_like(target) for one, target in targets.items()}
     for _ in range(_ROUNDS):
-        for number, target in enumerate(step.targets):
-            have = places[number] @ chances
+        for one, target in targets.items():
+            have = places[one] @ chances
             want = target * have.sum(axis=1, keepdims=True)
             ratio = np.divide(want, have, out=np.ones_like(have), where=have > 1e-9)
-            ratio = np.clip(ratio * factors[number], 1 / _LARGEST_FACTOR, _LARGEST_FACTOR) / factors[number]
-            factors[number] *= ratio
-            chances *= ratio[codes[number]]
+            ratio = np.clip(ratio * factors[one], 1 / _LARGEST_FACTOR, _LARGEST_FACTOR) / factors[one]
+            factors[one] *= ratio
+            chances *= ratio[codes[one]]
             chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
-    sizes = [domain[one] for one in step.given]
-    table = step.table.reshape(*sizes, -1)
-    for axis, factor in enumerate(factors):
-        shape = [1] * len(sizes) + [factor.shape[1]]
-        shape[axis] = sizes[axis]
-        table = table * factor.reshape(shape)
-    ends = np.cumsum(chances, axis=1)
-    drawn = (ends < rng.random(len(lines))[:, None] * ends[:, -1:]).sum(axis=1)
-    return np.ascontiguousarray(table.reshape(step.table.shape)), np.minimum(drawn, chances.shape[1] - 1)
+    drawn, sizes = _draw(chances, rng), [domain[one] for one in step.given]
+    table = step.table.reshape(*sizes, -1) * factors.pop("")[0]
+    for axis, one in enumerate(step.given):
+        if one in factors:
+            shape = [1] * len(sizes) + [table.shape[-1]]
+            shape[axis] = sizes[axis]
+            table = table * factors.pop(one).reshape(shape)
+    return replace(step, table=table.reshape(step.table.shape), factors=factors), drawn
 
 
-def _draw_within(
-    groups: NDArray[np.int64],
-    table: NDArray[np.float64],
-    rank: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
+def _draw_codes(
+    step: Step,
+    known: Mapping[str, NDArray[Any]],
+    domain: Mapping[str, int],
+    room: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Draw a code for each row by the weights of its group, among codes whose rank lies between two ends."""
-    by_rank = np.argsort(rank)
-    ends = np.cumsum(table[:, by_rank], axis=1)
-    ends = np.concatenate([np.zeros((len(ends), 1)), ends / np.maximum(ends[:, -1:], 1e-300)], axis=1)
-    out = np.empty(len(groups), np.int64)
-    for start in range(0, len(groups), _ROWS_AT_A_TIME):
+    """Draw a code for each row.
+
+    Args:
+        step: how.
+        known: the codes of known columns.
+        domain: the sizes of all columns.
+        room: the place of each code in the order of siblings, and the lowest and highest one of each row.
+        rng: draws them.
+    """
+    count = len(next(iter(known.values())))
+    out = np.empty(count, np.int64)
+    for start in range(0, count, _ROWS_AT_A_TIME):
         rows = slice(start, start + _ROWS_AT_A_TIME)
-        lines, a, b = ends[groups[rows]], low[rows], high[rows]
-        each = np.arange(len(lines))
-        below, above = lines[each, a], lines[each, b + 1]
-        point = below + rng.random(len(lines)) * (above - below)
-        place = (lines[:, 1:] <= point[:, None]).sum(axis=1)
-        even = a + (rng.random(len(lines)) * (b - a + 1)).astype(np.int64)
-        place = np.where(above - below > 1e-9, np.clip(place, a, b), even)
-        out[rows] = by_rank[place]
+        allowed = None
+        if room is not None:
+            rank, low, high = room
+            allowed = (rank >= low[rows, None]) & (rank <= high[rows, None])
+        out[rows] = _draw(step.chances({one: code[rows] for one, code in known.items()}, domain, allowed), rng)
     return out
+
+
+def _draw(chances: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a code for each row by its chances."""
+    ends = np.cumsum(chances, axis=1)
+    return np.asarray((ends <= rng.random(len(ends))[:, None] * ends[:, -1:]).sum(axis=1), np.int64)

@@ -33,6 +33,7 @@ def test_compares_the_default_mechanisms(plan):
 def test_a_range_where_tables_of_one_schema_differ():
     assert describe_error(12.34, (11.0, 14.0)) == "12"
     assert describe_error(12.34, (6.0, 25.0)) == "6 to 25"
+    assert describe_error(155.6, (107.0, 226.2)) == "110 to 230"
     assert describe_error(None, None) == "-"
 
 

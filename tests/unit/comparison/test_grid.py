@@ -141,6 +141,18 @@ def test_a_killed_grid_goes_on_where_it_was(rows: pd.DataFrame, tmp_path: Path) 
     assert sorted(cell[-1] for cell in after) == list(range(30))
 
 
+def test_an_interrupted_grid_writes_what_there_is(rows: pd.DataFrame, tmp_path: Path) -> None:
+    def interrupt(step: us.Step) -> None:
+        if (tmp_path / "out" / "record.jsonl").exists():
+            raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"mechanisms": "mst", "runs": 1000, "public": True, "jobs": 1, "output": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        us.compare(rows, SCHEMA, progress=interrupt, **given)
+    assert 1 <= pq.read_table(tmp_path / "out" / "results.parquet")["run"].to_numpy().max() + 1 < 1000
+    assert (tmp_path / "out" / "comparison.html").exists()
+
+
 def lines_of(record: Path) -> list[dict[str, Any]]:
     found = []
     for line in record.read_bytes().splitlines():

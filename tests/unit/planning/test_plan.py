@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ from understudy.mechanism.registry import MECHANISMS
 from understudy.metric import Rows
 from understudy.metric.numbers import Settings, numbers
 from understudy.planning import Accuracy, Plan, check_delta, default_delta, odds_of, plan
-from understudy.planning.made_up import EVENEST, EVENNESS, MadeUpSource, assume_facts, made_up_codes
+from understudy.planning.made_up import EVENEST, EVENNESS, VARIED, MadeUpSource, assume_facts, made_up_codes
 from understudy.planning.plan import Line, _smallest, recommend
-from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedTable, Prediction, predict
+from understudy.planning.predict import COLUMNS, FACTOR, TABLES, Expected, PlannedTable, Prediction, _try, predict
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit, Schema
 from understudy.testing import insecure
@@ -85,6 +86,23 @@ class TestMadeUpRows:
             closest.append(max(found))
         assert 0.05 < np.mean(medians) < 0.25
         assert np.mean(closest) > 1
+
+    def test_further_tables_are_more_and_less_even_and_dependent(self):
+        sizes = {f"c{i}": 6 + i for i in range(10)}
+        entropies, distances = [], []
+        for varied in ((1.0, 1.0), *VARIED):
+            codes = made_up_codes(np.random.default_rng(1), sizes, 20_000, varied=varied)
+            source, entropy, distance = MadeUpSource(Domain(sizes), codes), 0.0, 0.0
+            for (one, other), counts in source.counts(combinations(sizes, 2)):
+                table = counts.reshape(sizes[one], sizes[other]) / 20_000
+                shares = table.sum(axis=1)
+                entropy -= float(shares @ np.log(np.maximum(shares, 1e-9)))
+                distance += np.abs(table - np.outer(shares, table.sum(axis=0))).sum()
+            entropies.append(entropy)
+            distances.append(distance)
+        usual, dependent, uneven, even = range(4)
+        assert entropies[uneven] < 0.95 * entropies[usual] < entropies[usual] < 0.95 * entropies[even]
+        assert distances[dependent] > 1.2 * distances[usual]
 
     def test_no_tree_of_pairs_explains_all(self):
         """As in real tables, where the best tree leaves a sixth to a half of the distance from independence."""
@@ -276,8 +294,15 @@ class TestPrediction:
         wide = {f"c{i}": 3 for i in range(40)}
         assert planned(wide).tables == 1
         alone = expect("adaptive", wide).expected
-        assert alone.one_way_range == pytest.approx((alone.one_way, alone.one_way))
+        assert alone.one_way_range == pytest.approx((alone.one_way / FACTOR, alone.one_way * FACTOR))
         assert expect("independent", wide).expected.two_way_range is None
+
+    @pytest.mark.parametrize(("apart", "tried"), [(1.1, TABLES), (1.5, TABLES + len(VARIED))])
+    def test_a_mechanism_is_tried_on_further_tables_if_its_errors_differ_much(self, apart, tried):
+        def run(number):
+            return SimpleNamespace(errors={1: [apart**number], 2: []}, rounds=1)
+
+        assert len(_try(planned(), run)) == tried
 
     def test_is_the_same_each_time(self, one_table):
         for mechanism in set(MECHANISMS) - SLOW:
@@ -479,7 +504,14 @@ class TestAdvice:
         assert name == "y"
         assert "10 % of the rows" in why
         assert "20 % with x" in why
-        assert "3 of 10 pairs" in why
+        assert why.endswith("3 of 10 pairs")
+
+    def test_says_that_some_mechanisms_measure_fewer_pairs_of_independent_columns(self):
+        """Made-up columns depend on each other; a schema does not show whether the table's do."""
+        for name in ("adaptive", "aim:max_mib=4", "privsyn"):
+            why = recommend([self.line(name, 0.1), self.line("mst", 0.2)], 5)[1]
+            assert why.endswith("3 of 10 pairs there, and far fewer where columns hardly depend on each other")
+        assert recommend([self.line("adaptive", 0.2), self.line("mst", 0.1)], 5)[1].endswith("3 of 10 pairs")
 
     def test_passes_over_what_takes_hours(self):
         name, why = recommend([self.line("x", 0.1, seconds=9000), self.line("y", 0.2)], 90)

@@ -17,11 +17,11 @@ from understudy.evaluation.linked import check_integrity
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.linked import LinkedMechanism, check_inner
-from understudy.model.conditional import ConditionalDraws, _information, row_groups
+from understudy.model.conditional import _information, plan_draws
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release, open_release
 from understudy.release.linked import LinkedRelease, _decode_rows, _write_keys
-from understudy.release.linked_rows import DrawnRows, Step, _draw_within, _fit_table
+from understudy.release.linked_rows import DrawnRows, Step, _draw_codes, _fit_step
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -152,13 +152,15 @@ def test_siblings_keep_their_drawn_order_within_a_bin() -> None:
 
 
 def test_a_strict_order_leaves_room_for_all_children() -> None:
-    rank = np.arange(6)
-    table = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
-    groups, rng = np.zeros(50, np.int64), np.random.default_rng(0)
-    drawn = _draw_within(groups, table, rank, np.full(50, 1), np.full(50, 3), rng)
+    rank, rng = np.arange(6), np.random.default_rng(0)
+    column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
+    known, ends = {"x": np.zeros(50, np.int64)}, np.full(50, 5)
+    last = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
+    step = Step(column, ("x",), last, last[0], {}, ordered=True)
+    drawn = _draw_codes(step, known, {"x": 1}, (rank, np.full(50, 1), np.full(50, 3)), rng)
     assert set(drawn) == {1, 2, 3}  # the weight lies outside of the room: any place in it
-    inside = _draw_within(groups, np.ones((1, 6)), rank[::-1].copy(), np.full(50, 5), np.full(50, 5), rng)
-    assert set(inside) == {0}
+    step = Step(column, ("x",), np.full((1, 6), 1 / 6), last[0], {}, ordered=True)
+    assert set(_draw_codes(step, known, {"x": 1}, (rank[::-1].copy(), ends, ends), rng)) == {0}
 
 
 def test_columns_are_drawn_from_the_models_conditional_distribution() -> None:
@@ -166,9 +168,10 @@ def test_columns_are_drawn_from_the_models_conditional_distribution() -> None:
     rng = np.random.default_rng(1)
     tables = {("x", "y"): np.log(rng.random((3, 3)) + 0.01), ("y", "z"): np.log(rng.random((3, 2)) + 0.01)}
     model = GraphicalModel(domain, tables, total=1.0)
-    draws, known = ConditionalDraws(model, ["y", "z"]), {"x": np.repeat(np.arange(3), 20_000)}
-    for column, given, table in draws.steps:
-        known[column] = draws.draw(row_groups(given, known, domain, 60_000), table, rng)
+    known, any_column = {"x": np.repeat(np.arange(3), 20_000)}, clinic_schema().virtual_tables["patients"].columns[0]
+    for column, given, table in plan_draws(model, ["y", "z"]):
+        step = Step(any_column, given, table, table[0], {}, ordered=False)
+        known[column] = _draw_codes(step, known, domain, None, rng)
     joint = model.project(("x", "y", "z")).reshape(3, 6)
     found = np.array(
         [np.bincount(known["y"][known["x"] == x] * 2 + known["z"][known["x"] == x], minlength=6) for x in range(3)]
@@ -181,25 +184,44 @@ def test_tiny_shares_carry_no_information() -> None:
     assert _information(np.eye(2)) == pytest.approx(np.log(2))
 
 
-def test_calibrated_tables_meet_the_models_pairs_on_rows_that_the_model_does_not_expect() -> None:
+@pytest.mark.parametrize("given", [("x", "z"), ("x",), ()])
+def test_calibrated_draws_meet_the_models_pairs_on_rows_that_the_model_does_not_expect(given: tuple[str, ...]) -> None:
     """The model takes x and z to be independent; in the rows they are equal, and an order leaves less room."""
-    rng = np.random.default_rng(2)
-    domain, given = {"x": 3, "z": 3, "y": 4}, ("x", "z")
-    targets = tuple(rng.dirichlet(np.full(4, 3.0), 3) for _ in given)
-    mean = (targets[0] + targets[1]) / 2
-    table = (targets[0][:, None, :] * targets[1][None, :, :]).reshape(9, 4)
+    rng, domain = np.random.default_rng(2), {"x": 3, "z": 3, "y": 4}
+    parts = [rng.dirichlet(np.full(4, 3.0), 3) for _ in range(2)]
+    mean, table = (parts[0] + parts[1]) / 2, np.ones((1, 4))
+    for one in given:
+        table = (table[:, None, :] * parts["xz".index(one)][None, :, :]).reshape(-1, 4)
     column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
-    step = Step(column, given, table, (mean, mean), ordered=False)
-    known = dict.fromkeys(given, np.repeat(np.arange(3), 2000))
+    step = Step(column, given, table, mean.mean(axis=0), {"x": mean, "z": mean}, ordered=False)
+    known = dict.fromkeys(("x", "z"), np.repeat(np.arange(3), 2000))
     weights = np.tile([1.0, 0.5], 3000)
-    made, drawn = _fit_table(step, known, weights, None, domain, rng)
-    lines = made[[0, 4, 8]]  # x == z
-    assert np.abs(lines / lines.sum(axis=1, keepdims=True) - mean).max() < 1e-6
+    made, drawn = _fit_step(step, known, weights, None, domain, rng)
+    chances = made.chances(known, domain, None)
+    assert np.abs(chances[::2000] - mean).max() < 1e-6
     assert np.abs(np.bincount(drawn[:2000], minlength=4) / 2000 - mean[0]).max() < 0.06
     allowed = np.ones((6000, 4), np.bool_)
     allowed[::2, 0] = False
-    _, drawn = _fit_table(step, known, weights, allowed, domain, rng)
+    _, drawn = _fit_step(step, known, weights, allowed, domain, rng)
     assert (drawn[::2] > 0).all()
+
+
+def test_a_column_keeps_its_own_distribution_where_known_columns_have_drifted() -> None:
+    domain, rng = {"x": 2, "y": 2}, np.random.default_rng(3)
+    shares = np.array([[0.9, 0.1], [0.2, 0.8]])
+    column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
+    step = Step(column, ("x",), shares, np.array([0.55, 0.45]), {"x": shares}, ordered=False)
+    known = {"x": np.array([0] * 200 + [1] * 800)}  # in the model, both are as common
+    made, _ = _fit_step(step, known, np.ones(1000), None, domain, rng)
+    pairs_alone = 0.2 * 0.9 + 0.8 * 0.2
+    assert made.chances(known, domain, None)[:, 0].mean() > (pairs_alone + 0.55) / 2
+
+
+def test_rare_combinations_of_known_columns_are_not_drawn_evenly() -> None:
+    domain = Domain({"x": 2, "y": 2})
+    model = GraphicalModel(domain, {("x", "y"): np.array([[0.0, -3.0], [-60.0, -63.0]])}, total=1.0)
+    ((_, _, table),) = plan_draws(model, ["y"])
+    assert table[1] == pytest.approx(table[0])
 
 
 def test_mechanisms_without_a_graphical_model_are_refused() -> None:

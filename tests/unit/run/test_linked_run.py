@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
@@ -115,6 +116,14 @@ def test_facts_are_discovered_table_by_table_for_the_whole_unit(tmp_path: Path) 
         us.synthesize(open_rows(5), LinkedSchema.from_dict(open_package()), rho=0.1, mechanism="mst", dataset="pure")
 
 
+def test_a_plan_and_a_rehearsal_assume_what_is_left_to_discovery() -> None:
+    schema = LinkedSchema.from_dict(open_package())
+    plan = plan_linked(schema, people=1000, epsilons=[1.0], mechanisms=["independent"])
+    assert plan.assumed[:2] == ("patients: sex: 16 values", "visits: ward: 16 values")
+    assert "a tenth of the budget" in plan.assumed[-1]
+    assert set(rehearsal_tables(schema, 20)) == {"patients", "visits", "diagnoses"}
+
+
 def test_one_patient_counts_as_many_visits_in_discovery_as_the_caps_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
     for visits in (1, 3):
@@ -141,6 +150,16 @@ def test_a_run_that_was_interrupted_after_discovery_keeps_its_facts(monkeypatch:
     made = us.resume(Ledger().reservations("cut")[0].run, data=tables)
     assert {one.what for one in made.receipt.charges} >= {"values", "bounds", "measure"}
     assert Ledger().total("cut").epsilon == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("patients", [0, 1])
+def test_no_unit_or_one_alone_makes_a_release_like_any_other(patients: int) -> None:
+    tables = clinic_rows(30)
+    some = pa.array([f"P{i}" for i in range(patients)], pa.string())
+    tables = {name: one.filter(pc.is_in(one["patient_id"], some)) for name, one in tables.items()}
+    made = us.synthesize(tables, clinic_schema(), dataset="few", **BUDGET)
+    assert made.default_rows >= 1
+    assert set(check_integrity(made.sample(20, seed=1), made.schema).values()) == {1.0}
 
 
 def test_bad_tables_are_refused_before_anything_is_spent() -> None:
@@ -379,7 +398,7 @@ def test_reports_are_written_from_python(clinic: Path, tmp_path: Path) -> None:
         assert one.count('<h2 id="analysts">For analysts</h2>') == 1  # what holds for linked tables, and nothing else
         assert "<code>infer</code>, <code>bounds</code> and <code>replicates</code> are for single" in one
         assert "For graphics, and for what" not in one
-    with pytest.raises(SettingError, match="full: not possible"):
+    with pytest.raises(SettingError, match="full are not possible"):
         us.write_report(release, tmp_path / "full.html", real=clinic, full=True)
 
 
