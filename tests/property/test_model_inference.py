@@ -84,6 +84,15 @@ def test_extreme_potentials_fall_back_to_logs_and_stay_right(structure):
     assert propagation.log_partition == pytest.approx(log_partition, rel=1e-12)
 
 
+@pytest.mark.parametrize("scale", [100.0, 200.0, 400.0])
+@EXAMPLES
+@given(structure=structures())
+def test_what_underflow_loses_is_within_its_bound(scale, structure):
+    propagation, potentials, want, _ = propagation_case(structure, scale=scale)
+    got = propagation.marginals(potentials, 1.0, forbidden=NO_CELLS)
+    assert np.abs(got - want).max() <= 2.0 * propagation.lost + 1e-9
+
+
 @EXAMPLES
 @given(structure=structures(), queries=st.lists(st.permutations(range(6)), min_size=1, max_size=8), zeros=st.booleans())
 def test_projections_of_any_clique_equal_brute_force(structure, queries, zeros):

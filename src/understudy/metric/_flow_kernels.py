@@ -122,11 +122,11 @@ def route(
     nodes = len(x)
     distance, seen, done, parent, visited = marks[0], marks[1], marks[2], marks[3], marks[4]
     keys, items = heap[0], heap[1]
-    stamp, scanned = np.int64(0), np.int64(0)
+    none, stamp, scanned = np.int64(0), np.int64(0), np.int64(0)  # literals would have loops compiled for them, too
     for source in range(nodes):
         while left[source] * sign > 0:
             stamp += 1
-            size, count = _add(keys, items, 0, 0, source), 1
+            size, count = _add(keys, items, none, none, source), 1
             distance[source], seen[source], parent[source], visited[0] = 0, stamp, -1, source
             reached = np.int64(-1)
             while size > 0 and reached < 0:

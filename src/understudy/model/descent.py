@@ -213,7 +213,7 @@ class _Descent:
         from understudy.model.kernels.descent import parabola
 
         problem, loss = self.problem, self.loss()
-        others = problem.answers(start_cold(problem, problem.new_unknowns())).astype(np.float32)
+        others = problem.answers(start_cold(problem, problem.new_unknowns())).astype(problem.targets.dtype)
         self.refresh()
         slope, bend = map(float, parabola(problem.weights, problem.room, problem.targets, others))
         if not slope < 0.0 < bend:
@@ -223,13 +223,18 @@ class _Descent:
         return gain > max(self.tolerance, 1e-3) * loss + self.problem.nothing
 
     def has_underflowed(self) -> bool:
-        """Return whether the answers in the linear domain differ from those in the log domain by underflow."""
+        """Return whether the answers in the linear domain differ from those in the log domain by underflow.
+
+        They are compared only if a message is tiny and the mass that may have been lost is not: the loop of the log
+        domain takes seconds to compile.
+        """
         from understudy.model.kernels.propagation import TINY
 
         if self.problem.logs:
             return False
         self.refresh()
-        if self.problem.propagation.in_logs or self.problem.propagation.smallest_message >= TINY:
+        propagation = self.problem.propagation
+        if propagation.in_logs or propagation.smallest_message >= TINY or propagation.lost <= _SAME:
             return False
         linear = self.problem.room.copy()
         linear -= self.problem.answers(self.x, logs=True)
@@ -433,7 +438,7 @@ def _find_stiff_directions(
     from understudy.model.kernels.descent import half_squares, parts, subtract
 
     mine, base = weights.at(places), problem.room[places]
-    around = problem.room.astype(np.float32)
+    around = problem.room.astype(problem.targets.dtype)
     rows = np.empty((steps, len(places)))
     diagonal: list[float] = []
     off_diagonal: list[float] = []
@@ -484,7 +489,7 @@ def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: 
     diagonal: list[float] = []
     off_diagonal: list[float] = []
     eigenvalues = np.zeros(1)
-    answers, image = problem.room.astype(np.float32), problem.room
+    answers, image = problem.room.astype(problem.targets.dtype), problem.room
     change(image, problem.targets, 1.0)
     size = math.sqrt(2.0 * half_squares(weights, image, None))
     for step in range(_MORE_STEPS):

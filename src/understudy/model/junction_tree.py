@@ -139,10 +139,9 @@ def _sizes(domain: Domain, columns: Clique) -> NDArray[np.float64]:
 def _graph_of(domain: Domain, columns: Clique, cliques: Iterable[Clique]) -> NDArray[np.uint8]:
     place = {column: i for i, column in enumerate(columns)}
     graph = np.zeros((len(columns), len(columns)), np.uint8)
-    for clique in cliques:
-        members = [place[column] for column in domain.check(clique) if column in place]
-        graph[np.ix_(members, members)] = 1
-    np.fill_diagonal(graph, 0)
+    members = ([place[column] for column in domain.check(clique) if column in place] for clique in cliques)
+    edges = {i * len(columns) + k for mine in members for i in mine for k in mine if i != k}
+    graph.reshape(-1)[list(edges)] = 1
     return graph
 
 
@@ -155,17 +154,11 @@ def _search(
     graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float, enough: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the cells of the tree with each candidate, and the last tree's cliques as rows of column membership."""
-    from understudy.model.kernels.elimination import cells_with, make_scratch, pack_bits, unpack_bits
+    from understudy.model.kernels.elimination import cells_with, pack_bits
 
-    starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
-    flat = np.array([i for member in members for i in member], np.int64)
-    out, scratch = np.ones(len(members)), make_scratch(len(graph))
     if len(graph) == 0:
-        return out, np.zeros((1, 0), bool)
-    cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, starts, flat, out, *scratch)
-    cliques, kept = unpack_bits(scratch[2][2]), scratch[3][2].astype(bool)
-    np.fill_diagonal(cliques, True)
-    return out, cliques[kept]
+        return np.ones(len(members)), np.zeros((1, 0), bool)
+    return cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, members)
 
 
 def _join_cliques(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:

@@ -43,6 +43,7 @@ class Propagation:
         factors: number of maximal tables.
         log_partition: for the last call, the logarithm of the sum over all cells of the exponentiated potentials.
         in_logs: whether the last call had to work in the log domain.
+        lost: a bound on the share of the mass that underflow may have lost in the last call (`_bound_lost`).
         calls: number of calls.
     """
 
@@ -62,6 +63,7 @@ class Propagation:
         self.in_logs = False
         self.log_partition = math.nan
         self.smallest_message = 1.0
+        self.lost = 0.0
         self.calls = 0
 
     def engine_order(self, clique: Iterable[str]) -> Clique:
@@ -179,13 +181,25 @@ class Propagation:
         self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))
         if not self.in_logs:
             self.log_partition = shift + math.log(mass) + float(np.log(self._sums[self._steps.normalisers]).sum())
+            self.lost = self._bound_lost(mass)
         return not self.in_logs
+
+    def _bound_lost(self, mass: float) -> float:
+        """Bound the share of the mass that underflow may have lost or added in the linear domain.
+
+        Every table's largest value is 1. A value that is raised to e^-690, or a product that is too small for a double,
+        weighs at most e^-690, times the sums above 1 by which messages were divided, in each of the domain's cells; and
+        this may happen in each step. The whole mass is `mass` times the sums of the upward messages.
+        """
+        cells, steps = math.log(self.tree.domain.cells()), math.log(2.0 * len(self._sums))
+        exponent = cells + steps - 690.0 - math.log(mass) + float(np.abs(np.log(self._sums)).sum())
+        return math.exp(min(exponent, 0.0))
 
     def _logarithmic(self, potentials: Potentials, forbidden: NDArray[np.int64]) -> None:
         """Propagate in the log domain."""
         from understudy.model.kernels import propagation as log_domain
 
-        self.in_logs = True
+        self.in_logs, self.lost = True, 0.0
         self._fold(potentials)
         self._work[forbidden] = -np.inf
         s, top = self._log_schedule, np.empty_like(self._work)

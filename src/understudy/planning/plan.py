@@ -32,6 +32,7 @@ _STEPS = 5  # steps of the search for an epsilon
 _LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
 _BETTER = 0.97  # relations are worth their budget if fewer rows are misplaced than this times `independent`'s
 _ACCURACY = "accuracy: give a group and a percentage of it, such as 200:10%"
+_CHOOSING = ("adaptive", "aim", "privmrf", "privsyn")  # mechanisms that choose by the rows how many pairs they measure
 _DROWNED = 0.4  # the part of rows in wrong cells of a pair from which on pairs are mostly noise
 
 
@@ -268,9 +269,11 @@ def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
             f"{passed}with every mechanism tables of two columns are mostly noise: use a larger budget",
         )
     others = [f"{100 * _error_share(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
+    choosing = best.mechanism.partition(":")[0] in _CHOOSING
     return best.mechanism, (
         f"{passed}on made-up tables of this shape it misplaces {100 * _error_share(best):.2g} % of the rows in a pair "
         f"of columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
+        f"{' there, and far fewer where columns hardly depend on each other' if choosing else ''}"
     )
 
 

@@ -473,6 +473,9 @@ def _to_unit(column: AxisColumn, value: Any) -> Any:
         return column.unit_of(value, "query")
     except (ValueError, TypeError):
         written = _WRITTEN.get(column.kind, "a number such as 30.5")
+        if isinstance(column, Temporal) and column.pattern is not None:
+            first = column.format_values(column.from_units(np.array([column.axis.first])), Dialect()).to_pylist()[0]
+            written = f"a value as in the table, such as {first}"
         raise SettingError(
             f"query: {value!r} cannot be compared with column {column.name!r}; write {written}, a range as LOW..HIGH "
             "(in Python a tuple), an open end as nothing (None)"

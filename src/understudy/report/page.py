@@ -38,6 +38,7 @@ from understudy.report.public import (
 )
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
+from understudy.schema.categorical import ListedColumn
 from understudy.schema.column import Coded
 from understudy.schema.numeric import Numeric
 from understudy.schema.temporal import Temporal
@@ -185,7 +186,7 @@ def _collect_content(release: Release, standin: Rows, real: Rows | None) -> dict
         "tables": _describe_tables(tables, total, bounds),
         "pairs_bounded": bounded,
         "pairs_unbounded": unbounded,
-        "pairs": _describe_pairs(standin, real, names),
+        "pairs": _describe_pairs(standin, real, names, _find_faint(release.schema, standin, tables, total)),
         "hidden_columns": max(0, len(names) - MOST),
         "edges": joined,
         "graph": _draw_graph(names, joined),
@@ -267,15 +268,32 @@ def _describe_tables(
     return {"all": lines, "best": lines[:5], "worst": lines[::-1][:5]}
 
 
-def _describe_pairs(standin: Rows, real: Rows | None, names: list[str]) -> dict[str, Any] | None:
+def _find_faint(
+    schema: Schema, standin: Rows, tables: list[MeasuredTable], total: float
+) -> dict[str, NDArray[np.bool_]]:
+    """Mark the values of text columns that are too rare to be told from the noise of the column's counts.
+
+    A few rows of two such values, which may not exist at all, would look like a strong association.
+    """
+    limits = {table.clique[0]: CAUTION * table.sigma for table in tables if len(table.clique) == 1}
+    listed = [(column.name,) for column in schema.coded if isinstance(column, ListedColumn) and column.name in limits]
+    found = {}
+    for (name,), counts in standin.counts(listed):
+        found[name] = to_dense(counts).ravel() * (total / max(standin.rows, 1)) < limits[name]
+    return found
+
+
+def _describe_pairs(
+    standin: Rows, real: Rows | None, names: list[str], faint: Mapping[str, NDArray[np.bool_]]
+) -> dict[str, Any] | None:
     shown = names[:MOST]
     if len(shown) < 2:
         return None
-    made = measure_associations(standin, shown)
+    made = measure_associations(standin, shown, faint)
     found: dict[str, Any] = {"standin": svg.draw_heatmap("Associations in the stand-in", shown, made.tolist())}
     found["strengths"] = {}
     if real is not None:
-        truth = measure_associations(real, shown)
+        truth = measure_associations(real, shown, faint)
         found["real"] = svg.draw_heatmap("Associations in the real table", shown, truth.tolist())
         lower = [(i, j) for i in range(len(shown)) for j in range(i)]
         lower.sort(key=lambda at: -abs(truth[at] - made[at]))
@@ -559,12 +577,22 @@ MOST = 24
 _CELLS = 1 << 22
 
 
-def measure_associations(table: Counted, columns: list[str]) -> NDArray[np.float64]:
-    """Compute a symmetric matrix of values between 0 (independent) and 1 (one column determines the other)."""
+def measure_associations(
+    table: Counted, columns: list[str], faint: Mapping[str, NDArray[np.bool_]]
+) -> NDArray[np.float64]:
+    """Compute a symmetric matrix of values between 0 (independent) and 1 (one column determines the other).
+
+    Args:
+        table: the rows.
+        columns: the columns.
+        faint: by column, the codes whose rows are left out.
+    """
     matrix = np.eye(len(columns))
     cliques = [(a, b) for a, b in combinations(columns, 2) if table.domain.cells((a, b)) <= _CELLS]
     for (a, b), counts in table.counts(cliques):
-        value = cramers_v(to_dense(counts).reshape(table.domain.shape((a, b))).astype(np.float64))
+        cells = to_dense(counts).reshape(table.domain.shape((a, b))).astype(np.float64)
+        cells = cells[~faint[a]] if a in faint else cells
+        value = cramers_v(cells[:, ~faint[b]] if b in faint else cells)
         one, other = columns.index(a), columns.index(b)
         matrix[one, other] = matrix[other, one] = value
     return matrix

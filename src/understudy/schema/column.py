@@ -137,7 +137,7 @@ class Identifier(Column):
     """A column of fresh unique keys, made from a pattern and independent of the data.
 
     Attributes:
-        pattern: text with one run of `#`, replaced by a running number with leading zeros; None: integers from 1.
+        pattern: text with `#`, replaced by the digits of a running number with leading zeros; None: integers from 1.
     """
 
     kind: Literal["id"] = "id"
@@ -145,8 +145,8 @@ class Identifier(Column):
 
     @model_validator(mode="after")
     def _check_length(self) -> Identifier:
-        if self.pattern is not None and len(re.findall("#+", self.pattern)) != 1:
-            raise ValueError('`pattern` needs exactly one run of "#", as in "P-######"; correct the pattern')
+        if self.pattern is not None and "#" not in self.pattern:
+            raise ValueError('`pattern` needs "#" for the digits of a number, as in "P-######"; correct the pattern')
         return self
 
     def make(self, rows: int, *, first: int = 1, last: int | None = None) -> Any:
@@ -154,9 +154,15 @@ class Identifier(Column):
         numbers = pa.array(np.arange(first, first + rows))
         if self.pattern is None:
             return numbers
-        before, run, after = re.split("(#+)", self.pattern)
-        digits = pc.utf8_lpad(numbers.cast(pa.string()), max(len(run), len(str(rows if last is None else last))), "0")
-        return pc.binary_join_element_wise(before, digits, after, "")
+        width = max(self.pattern.count("#"), len(str(first + rows - 1 if last is None else last)))
+        digits = pc.utf8_lpad(numbers.cast(pa.string()), width, "0")
+        *runs, after = re.findall("([^#]*)(#+|$)", self.pattern)
+        parts, end = [after[0]], width
+        for place, (before, run) in reversed(list(enumerate(runs))):
+            start = end - len(run) if place else 0  # the first run takes digits for which there is no room
+            parts = [before, pc.utf8_slice_codeunits(digits, start, end), *parts]
+            end = start
+        return pc.binary_join_element_wise(*parts, "")
 
 
 class Difference(Column):

@@ -26,7 +26,7 @@ from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.rules import parse_rule
 from understudy.schema.schema import Schema
-from understudy.schema.sniff import guess_quote, read_beginning
+from understudy.schema.sniff import COMMA_NUMBER, guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
 from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
 
@@ -608,13 +608,15 @@ def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -
 
 
 def _key_form(seen: Profile) -> dict[str, Any]:
-    """Propose fresh keys of the same form: C2021001 becomes C#######, and keys without one form running numbers."""
-    forms = {re.sub(r"\d+$", lambda run: "#" * len(run.group()), text.strip()) for text in seen.texts}
+    """Propose fresh keys of the same form: C2021-001 becomes C####-###, and keys without one form running numbers.
+
+    The letters that all keys share are no key of a person.
+    """
+    forms = {re.sub(r"\d", "#", text.strip()) for text in seen.texts}
     form = forms.pop() if len(forms) == 1 else ""
-    letters = re.fullmatch(
-        r"[A-Za-z]{1,8}[-_/]?#{2,20}", form
-    )  # the letters that all keys share are no key of a person
-    return {"kind": "id", "pattern": form} if letters else {"kind": "id"}
+    padded = any(text.strip().startswith("0") for text in seen.texts)
+    named = re.fullmatch(r"[A-Za-z]{0,8}([-_/.]?#+)+", form) and form.count("#") > 1
+    return {"kind": "id", "pattern": form} if named and (form.strip("#") or padded) else {"kind": "id"}
 
 
 def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
@@ -632,10 +634,15 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
 
 
 def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
-    """Propose to drop numbers that nearly all have the same unit, such as 850,00 €.
+    """Propose to drop numbers that nearly all have the same unit, such as 850,00 €, or a comma.
 
     A list of values would not preserve them.
     """
+    if seen.dialect.decimal == ".":
+        commas = np.array([COMMA_NUMBER.match(text) is not None for text in seen.texts])
+        if seen.counts[commas].sum() > max(_FEW_NUMBERS, 0.9 * seen.filled):
+            why = "numbers with a comma, unlike the rest of the file"
+            return {"understudy": {"kind": "drop"}}, f"{why}; write them as the others, such as 1234.50, to keep them"
     units: dict[str, int] = {}
     numbers = 0
     for text, count in zip(seen.texts, seen.counts, strict=True):

@@ -152,7 +152,12 @@ def check_names(names: Iterable[str], needed: Sequence[str]) -> None:
 
 
 def _describe_near(missing: list[str], listed: list[str]) -> str:
-    """Point to a column whose name differs from a missing one only in case, blanks or signs; by its position."""
+    """Point to another separator, or to a column whose name differs only in case, blanks or signs, by its position."""
+    for mark in ",;\t|":
+        if set(missing) <= {part.strip(" \"'") for part in mark.join(listed).split(mark)}:
+            return (
+                f" (its cells seem to be separated by {mark!r}, and the schema's `dialect` names another `delimiter`)"
+            )
     bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
     bare.pop("", None)
     found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]

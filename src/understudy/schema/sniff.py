@@ -22,7 +22,7 @@ _LINES = 200
 _FEW = 10
 """With at most this many rows, nothing is learned from values that recur."""
 _NUMBER = re.compile(r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$")
-_COMMA_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+\s*$")
+COMMA_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+\s*$")
 _POINT_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)\.[0-9]+\s*$")
 
 
@@ -154,7 +154,7 @@ def _has_header(rows: list[list[str]]) -> bool:
 
 def _guess_decimal(rows: list[list[str]], delimiter: str) -> str:
     cells = [cell for row in rows for cell in row]
-    commas = sum(bool(_COMMA_NUMBER.match(cell)) for cell in cells)
+    commas = sum(bool(COMMA_NUMBER.match(cell)) for cell in cells)
     return "," if delimiter != "," and commas > sum(bool(_POINT_NUMBER.match(cell)) for cell in cells) else "."
 
 

@@ -5,7 +5,7 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model.estimate import estimate
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.kernels.propagation import exponentials
+from understudy.model.kernels.propagation import TINY, exponentials
 from understudy.model.problem import MeasuredClique, reconcile_tables
 from understudy.model.propagate import Propagation
 
@@ -48,6 +48,30 @@ def test_log_domain_takes_over_when_products_underflow():
     raised = potentials + 7.0  # all three tables: the fall from linear to log domain must not lose it
     propagation.marginals(raised, 1.0, forbidden=NONE)
     assert propagation.log_partition == pytest.approx(21.0 - 2000.0 + np.log(16.0))
+
+
+def test_cells_that_are_all_but_impossible_need_no_log_domain():
+    """Their messages are tiny, but the bound shows that nothing is lost. Where all cells are small, it shows less."""
+    propagation, potentials = conflict(0.0)
+    ab = propagation.slice_of(propagation.tables.index(("a", "b")))
+    potentials[ab][[0, 3]] = -800.0  # b = 0 is impossible
+    got = propagation.marginals(potentials, 1.0, forbidden=NONE).copy()
+    assert propagation.smallest_message < TINY
+    assert propagation.lost < 1e-200
+    np.testing.assert_allclose(got, propagation.marginals(potentials, 1.0, forbidden=NONE, logs=True), atol=1e-12)
+    propagation, potentials = conflict(620.0)
+    propagation.marginals(potentials, 1.0, forbidden=NONE)
+    assert not propagation.in_logs
+    assert 1e-40 < propagation.lost < 1e-20
+
+
+def test_a_fit_with_hopeless_cells_does_not_compile_the_log_domain(monkeypatch):
+    """Counts far below zero push potentials so low that messages of those cells underflow."""
+    monkeypatch.setattr(Propagation, "_logarithmic", None)
+    ab = Measurement(("a", "b"), np.array([-50.0, 500.0, 300.0, -50.0, 200.0, 900.0]), 1.0)
+    bc = Measurement(("b", "c"), np.repeat([-50.0, 175.0, 300.0], 4), 1.0)
+    model = estimate(CHAIN, [ab, bc])
+    assert model.project(("b",)).min() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_many_axes_and_many_inputs():

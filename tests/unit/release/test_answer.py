@@ -341,3 +341,11 @@ def test_numbers_are_written_as_in_the_file():
         assert condition.spans[0][0] == pytest.approx(1000.5)
     with pytest.raises(SettingError, match="cannot be compared"):
         read_conditions(schema, parse_query('cost>"many,50"'))
+
+
+def test_a_date_that_is_none_is_answered_by_one_as_the_table_writes_it():
+    limits = {"minimum": "1930-01-01", "maximum": "2006-12-31"}
+    born = {"name": "born", "type": "date", "format": "%d.%m.%Y", "constraints": limits}
+    schema = us.Schema.from_dict({"fields": [born], "understudy": {"privacy_unit": "row"}})
+    with pytest.raises(SettingError, match=r"write a value as in the table, such as 01\.01\.1930,"):
+        read_conditions(schema, parse_query("born=12.1950"))

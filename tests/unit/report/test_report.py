@@ -18,8 +18,8 @@ from understudy.bundle.make import render_readme
 from understudy.cli import app
 from understudy.metric.tables import Rows
 from understudy.report import custodian_report, public_report
-from understudy.report.page import compare_groups, cramers_v
-from understudy.report.public import CAUTION, measured_tables, weak_values
+from understudy.report.page import _find_faint, compare_groups, cramers_v, measure_associations
+from understudy.report.public import CAUTION, MeasuredTable, measured_tables, weak_values
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
 from understudy.svg import Bar, choose_shade, draw_distribution, draw_graph, draw_heatmap, place_round_numbers
@@ -362,6 +362,19 @@ def test_associations() -> None:
     assert cramers_v(np.array([[50.0, 0], [0, 50]])) == 1.0
     assert cramers_v(np.outer([3.0, 7], [40, 60])) == 0.0
     assert cramers_v(np.array([[5.0, 3.0]])) == 0.0
+
+
+def test_two_values_that_are_mere_noise_are_no_association() -> None:
+    """100 rows that no real row is like, both values unknown, would give two independent columns an association."""
+    sides = [{"name": name, "type": "string", "categories": ["F", "M"]} for name in ("sex", "died")]
+    schema = us.Schema.from_dict({"fields": sides, "understudy": {"privacy_unit": "row"}})
+    cells = [("F", "F"), ("F", "M"), ("M", "F"), ("M", "M")] * 4000 + [("noise", "noise")] * 100
+    rows = Rows.of(pd.DataFrame(cells, columns=["sex", "died"]), schema, what="stand-in")
+    tables = [MeasuredTable((name,), 97.0, None, 3) for name in ("sex", "died")]
+    faint = _find_faint(schema, rows, tables, float(len(cells)))
+    assert [codes.tolist() for codes in faint.values()] == [[False, False, True, True]] * 2
+    assert measure_associations(rows, ["sex", "died"], {})[0, 1] > 0.5
+    assert measure_associations(rows, ["sex", "died"], faint)[0, 1] == pytest.approx(0.0, abs=1e-3)
 
 
 def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:

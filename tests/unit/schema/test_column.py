@@ -10,6 +10,7 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
+from understudy.schema.column import Identifier
 from understudy.schema.frames import mark_as_written
 from understudy.schema.temporal import parse_dates
 
@@ -297,6 +298,14 @@ def test_columns_that_are_not_synthesised_are_never_read():
     assert frame["key"].is_unique
     assert frame["key"].iloc[0] == "P-001"
     assert set(frame["year"]) == {2011}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "last", "key"),
+    [("P-##", 7, "P-07"), ("P-##", 120, "P-120"), ("C####-##", 120, "C0001-20"), ("#-#x", 1234, "123-4x")],
+)
+def test_the_digits_of_a_running_number_fill_the_pattern_from_the_right(pattern, last, key):
+    assert Identifier(name="key", pattern=pattern).make(3, first=last - 2).to_pylist()[-1] == key
 
 
 def test_the_unit_column_is_needed_but_not_synthesised():

@@ -452,6 +452,22 @@ def test_keys_keep_their_form():
     assert "pattern" not in key["understudy"]
 
 
+@pytest.mark.parametrize(
+    ("written", "pattern"),
+    [
+        ("C2021-{:06}", "C####-######"),
+        ("{:09}", "#########"),
+        ("1{:08}", None),
+        ("12-345/{:03}", "##-###/###"),
+        ("Ward 7 {:04}", None),
+    ],
+)
+def test_keys_of_several_parts_keep_their_form(written, pattern):
+    table = pd.DataFrame({"case_id": [written.format(n) for n in range(120)], "sex": ["F", "M"] * 60})
+    (key, _) = draft(table, ["case_id", "sex"], Dialect(), "row").content["fields"]
+    assert (key["understudy"]["kind"], key["understudy"].get("pattern")) == ("id", pattern)
+
+
 def test_times_of_day_are_lengths_since_midnight():
     times = [f"{minute // 60 % 24:02}:{minute % 60:02}" for minute in range(0, 28800, 7)]
     field, note = drafted([*times, "8:15", "", "-", "unbekannt"])
@@ -469,6 +485,14 @@ def test_numbers_with_a_unit_are_said_to_be_so():
     assert note == "numbers with a unit (€); write them without it to keep them"
     assert drafted([f"${number}" for number in range(40)] * 30)[1].startswith("numbers with a unit ($)")
     assert drafted([f"{number}{letter}" for number in range(5) for letter in "ab"] * 30)[0]["type"] == "string"
+
+
+def test_numbers_with_another_decimal_mark_than_the_file_are_said_to_be_so():
+    for repeats in (1, 3):
+        field, note = drafted([f"{number},5" for number in range(700)] * repeats)
+        assert field["understudy"]["kind"] == "drop"
+        assert note.startswith("numbers with a comma, unlike the rest of the file; write them as the others")
+        assert drafted([f"{number},5" for number in range(700)] * repeats, decimal=",")[0]["type"] == "number"
 
 
 def test_amounts_with_a_unit_that_hardly_repeat_are_no_key():

@@ -101,7 +101,7 @@ FIELDS = [
     (OK | {"understudy": {"missing": {"0": None}}}, "'0' is both a truth value and a `missing` token; remove one"),
     (word(on_unknown="null") | {"constraints": {"required": True}}, "needs a nullable column; remove `required`"),
     (word(missing={"?": None}) | {"constraints": {"required": True}}, "name the reason instead"),
-    ({"name": "x", "understudy": {"kind": "id", "pattern": "##-##"}}, 'exactly one run of "#"'),
+    ({"name": "x", "understudy": {"kind": "id", "pattern": "P-1"}}, 'needs "#" for the digits'),
     ({"name": "x", "type": "integer", "constraints": {"minimum": 0}}, "`maximum` is not declared; add it under"),
     ({"name": "x", "type": "integer", "constraints": {"minimum": 9, "maximum": 1}}, "swap or correct the bounds"),
     ({"name": "x", "type": "integer", "constraints": {"minimum": 0.5, "maximum": 1}}, "round it, or declare"),

@@ -120,6 +120,10 @@ TROUBLES = {
         pd.DataFrame({"a": [0], "b": [0], "person": [CANARY]}).set_index(["b", "a"]),
         "columns 'a', 'b' are in the frame's index; pass .frame.reset_index",
     ),
+    "other separator": (
+        pd.DataFrame({'person;"a"; b': [0]}),
+        "columns 'a', 'b', 'person' are not in the table .its cells seem to be separated by ';'",
+    ),
     "missing unit": (pd.DataFrame({"a": [0], "b": [0]}), "column 'person' is not in the table"),
     "duplicate, pandas": (pd.DataFrame([[0, 0, 0, CANARY]], columns=["a", "b", "b", "person"]), "'b' is named more"),
     "duplicate, arrow": (pa.table([[0], [0], [0], [CANARY]], names=["a", "b", "b", "person"]), "'b' is named more"),

@@ -15,6 +15,7 @@ from understudy.model.kernels.arguments import CHUNK, FACTORS, OCTAVE
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
 _TOP = 127.0
+_FIRST: Any = np.int64(0)  # the first table; a literal 0 would have `_weigh` compiled for it alone, too
 
 
 @compiled(inner=True, forceinline=True, fastmath=_FAST)
@@ -39,7 +40,7 @@ def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
 @compiled(fastmath=_FAST)
 def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
     """Half the weighted sum of squared residuals. Without targets the answers are the residual."""
-    total, table, w = 0.0, 0, weights.scratch
+    total, table, w = 0.0, _FIRST, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(length):
@@ -51,7 +52,7 @@ def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
 @compiled(fastmath=_FAST)
 def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
     """Return the largest weight times variance that the targets imply, and the largest weighted residual."""
-    stiffest, furthest, table, w = 0.0, 0.0, 0, weights.scratch
+    stiffest, furthest, table, w = 0.0, 0.0, _FIRST, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(length):
@@ -64,7 +65,7 @@ def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
 @compiled(fastmath=_FAST)
 def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
     """Slope and bend of the loss on the line from these answers to others."""
-    slope, bend, table, w = 0.0, 0.0, 0, weights.scratch
+    slope, bend, table, w = 0.0, 0.0, _FIRST, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(start, start + length):
@@ -77,7 +78,7 @@ def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
 @compiled(fastmath=_FAST)
 def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -> None:
     """Compute codes of factors that keep count times weight below a cap."""
-    table, w = 0, weights.scratch
+    table, w = _FIRST, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(length):
@@ -90,7 +91,7 @@ def descend(
     x: Any, beyond: Any, weights: Any, answers: Any, targets: Any, step: float, along: float, over: float
 ) -> None:
     """Move `x` by one accelerated step: a plain step, and momenta along the previous steps and over this one."""
-    table, w = 0, weights.scratch
+    table, w = _FIRST, weights.scratch
     for start in range(0, x.size, CHUNK):
         table, length = _weigh(w, weights, start, x.size, table)
         for i in range(start, start + length):
@@ -125,7 +126,7 @@ def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float
 
     Cells without weight become 0: they would only make the codes coarser.
     """
-    largest, part, table, w = 0.0, 1.0 / size, 0, weights.scratch
+    largest, part, table, w = 0.0, 1.0 / size, _FIRST, weights.scratch
     for start in range(0, vector.size, CHUNK):
         table, length = _weigh(w, weights, start, vector.size, table)
         v, codes, top = vector[start : start + length], basis.codes[row, start : start + length], 0.0
@@ -142,7 +143,7 @@ def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float
 @compiled(fastmath=_FAST)
 def shift(weights: Any, basis: Any, row: int, epsilon: float, x: Any) -> None:
     """Move the unknowns by `epsilon` along a row of the basis."""
-    table, w = 0, weights.scratch
+    table, w = _FIRST, weights.scratch
     for start in range(0, x.size, CHUNK):
         table, length = _weigh(w, weights, start, x.size, table)
         codes, much = basis.codes[row, start : start + length], epsilon * basis.scales[row, start // CHUNK]
@@ -160,7 +161,7 @@ def change(found: Any, answers: Any, epsilon: float) -> None:
 @compiled(fastmath=_FAST)
 def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
     """Inner product, by the weights, of a vector and a row of the basis."""
-    total, table, w = 0.0, 0, weights.scratch
+    total, table, w = 0.0, _FIRST, weights.scratch
     for start in range(0, vector.size, CHUNK):
         table, length = _weigh(w, weights, start, vector.size, table)
         v, codes, some = vector[start : start + length], basis.codes[row, start : start + length], 0.0

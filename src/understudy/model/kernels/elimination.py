@@ -6,10 +6,11 @@ word at a time.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from understudy.model.kernels import compiled
@@ -74,8 +75,9 @@ def _score(graph: Any, sizes: Any, v: int, method: int) -> Any:
 
 
 @compiled(inner=True)
-def _remove(graph: Any, v: int, clique: Any, touched: Any) -> None:
-    """Eliminate `v`: write its neighbours to `clique`, join them, and mark whose score may have changed."""
+def _remove(graph: Any, v: int, cliques: Any, touched: Any) -> None:
+    """Eliminate `v`: write its neighbours to its clique, join them, and mark whose score may have changed."""
+    clique = cliques[v]
     words = clique.size
     for q in range(words):
         clique[q] = graph[v, q]
@@ -97,51 +99,6 @@ def _remove(graph: Any, v: int, clique: Any, touched: Any) -> None:
                     for z in range(words):
                         touched[z] |= graph[u, z] & graph[k, z]
             graph[u, v // _WORD] &= ~_bit(v)
-
-
-@compiled(inner=True)
-def _run(
-    graph: Any, sizes: Any, order: Any, cliques: Any, start: Any, method: int, jitter: float, state: Any, scratch: Any
-) -> Any:
-    """Greedy elimination from position `start` of `order`; returns the position it reached.
-
-    With method -1 it eliminates only vertices that add no edge.
-    """
-    n = graph.shape[0]
-    touched, rest, place, score = scratch
-    for q in range(touched.size):
-        touched[q] = ~np.uint64(0)
-    for v in range(n):
-        place[v] = n
-    for i in range(start):
-        place[order[i]] = i
-    count = 0
-    for v in range(n):
-        if place[v] == n:
-            rest[count] = v
-            count += 1
-    for position in range(start, n):
-        at = -1
-        for i in range(count):
-            v = rest[i]
-            if touched[v // _WORD] & _bit(v):
-                score[v] = _score(graph, sizes, v, max(method, 0))
-                if jitter > 0.0:
-                    score[v] = score[v] * (1.0 + jitter * uniform(state)) + 1e-9 * uniform(state)
-                touched[v // _WORD] &= ~_bit(v)
-            if at < 0 or score[v] < score[rest[at]]:
-                at = i
-                if score[v] == 0.0:  # nothing is better, and later scores need not be known yet
-                    break
-        best = rest[at]
-        if method < 0 and score[best] > 0.0:
-            return position
-        _remove(graph, best, cliques[best], touched)
-        order[position] = best
-        count -= 1
-        for i in range(at, count):
-            rest[i] = rest[i + 1]
-    return n
 
 
 @compiled(inner=True)
@@ -176,81 +133,134 @@ def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: 
     return total
 
 
-@compiled(inner=True)
-def _copy(source: Any, target: Any) -> None:
-    """Copy a matrix. A loop, because numba takes seconds to compile an assignment of slices."""
-    for i in range(source.shape[0]):
-        for q in range(source.shape[1]):
-            target[i, q] = source[i, q]
-
-
-@njit(inline="always")
-def _search(
-    core: Any, sizes: Any, restarts: int, enough: float, state: Any, boards: Any, lists: Any, scratch: Any
-) -> Any:
-    """Return the smallest tree of three heuristics and randomised restarts: its cells; its cliques in the boards.
-
-    The search ends at the first tree of at most `enough` cells.
-
-    A vertex whose neighbours are joined already costs nothing to eliminate, so those go first (attempt -1) and every
-    heuristic works on what remains: the part of the graph with loops.
-    """
-    work, cliques, best_cliques = boards
-    order, kept, best_kept, place, degree = lists
-    state[0] = np.uint64(12345)
-    best, start = np.inf, np.int64(0)  # a literal 0 would have `_run` compiled for it alone, too
-    for attempt in range(-1, 3 + restarts):
-        board = core if attempt < 0 else work
-        if attempt >= 0:
-            _copy(core, work)
-        method, jitter = (attempt, 0.0) if attempt < 3 else (1 + attempt % 2, 0.3)
-        reached = _run(board, sizes, order, cliques, start, method, jitter, state, scratch)
-        if attempt < 0:
-            start = reached
-            continue
-        cells = _cells(sizes, order, cliques, kept, place, degree)
-        if cells < best or attempt == 0:
-            best = cells
-            _copy(cliques, best_cliques)
-            for v in range(kept.size):
-                best_kept[v] = kept[v]
-        if start == sizes.size or best <= enough:
-            break
-    return best
-
-
 @compiled()
-def cells_with(
+def eliminate(
     graph: Any,
     sizes: Any,
+    order: Any,
+    cliques: Any,
+    kept: Any,
+    start: int,
+    method: int,
+    jitter: float,
+    state: Any,
+    touched: Any,
+    rest: Any,
+    place: Any,
+    score: Any,
+) -> float:
+    """Eliminate the columns greedily, from position `start` of `order`; returns the cells of the tree.
+
+    With method -1 only vertices that add no edge are eliminated, and the position that was reached is returned. The
+    last four arguments are scratch arrays.
+    """
+    n = graph.shape[0]
+    for q in range(touched.size):
+        touched[q] = ~np.uint64(0)
+    for v in range(n):
+        place[v] = n
+    for i in range(start):
+        place[order[i]] = i
+    count = 0
+    for v in range(n):
+        if place[v] == n:
+            rest[count] = v
+            count += 1
+    for position in range(start, n):
+        at = -1
+        for i in range(count):
+            v = rest[i]
+            if touched[v // _WORD] & _bit(v):
+                score[v] = _score(graph, sizes, v, max(method, 0))
+                if jitter > 0.0:
+                    score[v] = score[v] * (1.0 + jitter * uniform(state)) + 1e-9 * uniform(state)
+                touched[v // _WORD] &= ~_bit(v)
+            if at < 0 or score[v] < score[rest[at]]:
+                at = i
+                if score[v] == 0.0:  # nothing is better, and later scores need not be known yet
+                    break
+        best = rest[at]
+        if method < 0 and score[best] > 0.0:
+            return float(position)
+        _remove(graph, best, cliques, touched)
+        order[position] = best
+        count -= 1
+        for i in range(at, count):
+            rest[i] = rest[i + 1]
+    return float(n) if method < 0 else _cells(sizes, order, cliques, kept, place, rest)
+
+
+def cells_with(
+    graph: NDArray[np.uint64],
+    sizes: NDArray[np.float64],
     restarts: int,
     base: float,
     enough: float,
-    starts: Any,
-    members: Any,
-    out: Any,
-    core: Any,
-    state: Any,
-    boards: Any,
-    lists: Any,
-    scratch: Any,
-) -> None:
-    """The tree's cells after joining each candidate, whose columns are `members[starts[i]:starts[i + 1]]`.
+    members: Sequence[Sequence[int]],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the tree's cells after joining each candidate, and the cliques of the last tree.
 
-    A candidate that adds no edge gets `base`, unless that is negative. The search ends at a tree of at most `enough`
-    cells. The cliques of the last tree remain in `boards[2]`, marked by `lists[2]`. The last five arguments are scratch
-    arrays (see `make_scratch`).
+    A clique is a row that marks its columns.
+
+    A candidate that adds no edge gets `base`, unless that is negative. A search ends at a tree of at most `enough`
+    cells.
     """
-    for c in range(out.size):
-        _copy(graph, core)
-        changed = base < 0.0
-        for i in range(starts[c], starts[c + 1]):
-            for k in range(starts[c], starts[c + 1]):
-                u, v = members[i], members[k]
-                if u != v and not core[u, v // _WORD] & _bit(v):
-                    core[u, v // _WORD] |= _bit(v)
-                    changed = True
-        out[c] = _search(core, sizes, restarts, enough, state, boards, lists, scratch) if changed else base
+    search = _Search(sizes, restarts, enough, graph.shape)
+    out, core = np.full(len(members), base), np.empty_like(graph)
+    for c, member in enumerate(members):
+        core[:] = graph
+        for v in member:
+            core[member, v // _WORD] |= _ONE << np.uint64(v % _WORD)
+        for v in member:
+            core[v, v // _WORD] &= ~(_ONE << np.uint64(v % _WORD))
+        if base < 0.0 or not np.array_equal(core, graph):
+            out[c] = search.smallest(core)
+    cliques = unpack_bits(search.cliques)
+    np.fill_diagonal(cliques, True)
+    return out, cliques[search.kept.astype(bool)]
+
+
+class _Search:
+    """Searches for the smallest tree by three heuristics and randomised restarts, in the same arrays each time.
+
+    The loop over them is not compiled: it would take as long to compile as what it calls.
+
+    Attributes:
+        cliques: by column, its neighbours when it was eliminated, in the smallest tree of the last search.
+        kept: by column, whether that clique is maximal.
+    """
+
+    def __init__(self, sizes: NDArray[np.float64], restarts: int, enough: float, shape: tuple[int, ...]) -> None:
+        n, words = shape
+        self.sizes, self.enough = sizes, enough
+        self.tries = [(0, 0.0), (1, 0.0), (2, 0.0), *((1 + i % 2, 0.3) for i in range(3, 3 + restarts))]
+        self.board, self.found, self.cliques = np.zeros((3, n, words), np.uint64)
+        self.kept, self.found_kept = np.empty((2, n), np.uint8)
+        self.state = np.empty(1, np.uint64)
+        order, rest, place = np.empty((3, n), np.int64)
+        self.order, self.scratch = order, (self.state, np.zeros(words, np.uint64), rest, place, np.empty(n))
+
+    def smallest(self, core: NDArray[np.uint64]) -> float:
+        """Return the cells of the smallest tree found; `core` is changed.
+
+        A vertex whose neighbours are joined already costs nothing to eliminate, so those go first (method -1) and every
+        heuristic works on what remains: the part of the graph with loops.
+        """
+        self.state[0] = 12345
+        start, best = int(self._eliminate(core, 0, -1, 0.0)), math.inf
+        for attempt, (method, jitter) in enumerate(self.tries):
+            self.board[:] = core
+            cells = self._eliminate(self.board, start, method, jitter)
+            if attempt == 0 or cells < best:
+                best = cells
+                self.cliques[:], self.kept[:] = self.found, self.found_kept
+            if start == len(core) or best <= self.enough:
+                break
+        return best
+
+    def _eliminate(self, board: NDArray[np.uint64], start: int, method: int, jitter: float) -> float:
+        places = (self.order, self.found, self.found_kept)
+        return float(eliminate(board, self.sizes, *places, start, method, jitter, *self.scratch))
 
 
 def pack_bits(graph: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -265,13 +275,3 @@ def unpack_bits(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Unpack the rows of words that `pack_bits` made."""
     bits = np.unpackbits(rows.astype("<u8").view(np.uint8), axis=1, count=len(rows), bitorder="little")
     return bits.astype(np.bool_)
-
-
-def make_scratch(n: int) -> tuple[Any, ...]:
-    """Make the scratch arrays of `cells_with`; allocating them in compiled code would be slow to compile."""
-    words = -(-n // _WORD)
-    core, *boards = np.zeros((4, n, words), np.uint64)
-    order, place, degree, rest, places = np.empty((5, n), np.int64)
-    kept, best_kept = np.empty((2, n), np.uint8)
-    lists = (order, kept, best_kept, place, degree)
-    return core, np.zeros(1, np.uint64), tuple(boards), lists, (np.zeros(words, np.uint64), rest, places, np.empty(n))

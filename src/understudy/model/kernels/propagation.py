@@ -143,9 +143,9 @@ def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
 def _clear(W: Any, s: Any, q: int) -> None:
     """Set a step's outputs to 0: other tables may have lain there before."""
     for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
-        out = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
-        for j in range(out.size):
-            out[j] = 0.0
+        a = s.offset[t]
+        for j in range(np.uint64(s.cells[t])):
+            W[a + j] = 0.0
 
 
 @compiled(fastmath=FAST)
@@ -159,31 +159,31 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
     smallest = 1.0
     for q in range(first, last):
         t = s.table_at[q]
-        if s.kind[q] == NORMALISE:
-            a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
-            total = 0.0
-            for j in range(a.size):
-                total += a[j]
-            sums[q] = total
-            if not total > TINY:
-                return -1.0
-            for j in range(a.size):
-                a[j] /= total
-                smallest = min(smallest, a[j])
-        elif s.kind[q] == RATIO:
-            a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
-            up, scale = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])], sums[s.plain[q, 0]]
-            for j in range(a.size):
-                a[j] = a[j] / (up[j] * scale) if up[j] > 0.0 else 0.0
-        elif s.kind[q] == MOVE:
-            a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
-            source = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])]
-            for j in range(a.size):
-                a[j] = source[j]
-        else:
+        if s.kind[q] == FUSE or s.kind[q] == SPREAD:
             if s.kind[q] == FUSE:
                 _clear(W, s, q)
             _sweep(W, s, q, row, places, index)
+            continue
+        a, n = s.offset[t], np.uint64(s.cells[t])
+        if s.kind[q] == NORMALISE:
+            total = 0.0
+            for j in range(n):
+                total += W[a + j]
+            sums[q] = total
+            if not total > TINY:
+                return -1.0
+            for j in range(n):
+                W[a + j] /= total
+                smallest = min(smallest, W[a + j])
+            continue
+        b = s.offset[t + 1]
+        if s.kind[q] == RATIO:
+            scale = sums[s.plain[q, 0]]
+            for j in range(n):
+                W[a + j] = W[a + j] / (W[b + j] * scale) if W[b + j] > 0.0 else 0.0
+        else:
+            for j in range(n):
+                W[a + j] = W[b + j]
     return smallest
 
 
