@@ -1,13 +1,13 @@
 """`adaptive` against AIM: workload error and CPU seconds on the six tables of the AIM paper and on wider ones.
 
     python benchmarks/beyond.py adult:1 stroke:1 --runs 5 --mechanisms adaptive aim --data ../shared/data
-    python benchmarks/beyond.py ma2019:1:ma2018 ma2019:1:shuffled:ma2018 --runs 1      # beside a public table
+    python benchmarks/beyond.py ma2019:1:ma2018 ma2019:1:shuffled:ma2018 --mechanisms mst     # beside a public table
     python benchmarks/beyond.py --table
 
 Error is the AIM paper's (Definition 2) on all three-way marginals, of the sampled rows, delta 1e-9; on tables of more
 than 20 columns on 500 triples drawn with a fixed seed. CPU seconds are those of fit plus sampling, single-threaded,
-after a small run that compiles. Every run is appended to beyond.csv at once. `--table` prints means beside AIM's, from
-beyond.csv and aim_paper.csv together.
+after small runs that compile. Every run is appended to beyond.csv at once, and runs that are there are not repeated, so
+the same command continues what `--seconds` ended. `--table` prints the means.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import json
 import os
 import resource
 import time
+from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +81,27 @@ def triples(schema: us.Schema) -> Workload:
 
 
 def public_table(data: Path, name: str) -> pd.DataFrame | None:
-    """A public table, none, or with `shuffled:` before its name one whose columns are independent."""
+    """A public table, none, or a biased one if the name begins with a kind of bias.
+
+    `shuffled:` makes its columns independent, `part:` keeps the rows in the upper half of its largest column, and
+    `half:` replaces every second row by values drawn at random.
+    """
     kind, _, base = name.rpartition(":")
     if not base:
         return None
-    frame, _ = table(data, base)
+    frame, schema = table(data, base)
     rng = np.random.default_rng(0)
-    return pd.DataFrame({c: rng.permutation(frame[c]) for c in frame}) if kind == "shuffled" else frame
+    if kind == "shuffled":
+        return pd.DataFrame({c: rng.permutation(frame[c]) for c in frame})
+    if kind == "part":
+        widest = max(schema.domain, key=schema.domain.__getitem__)
+        return frame[frame[widest] > frame[widest].median()]
+    if kind == "half":
+        wrong = np.arange(len(frame)) % 2 == 1
+        return pd.DataFrame(
+            {c: np.where(wrong, rng.integers(0, schema.domain[c], len(frame)), frame[c]) for c in frame}
+        )
+    return frame
 
 
 def run(data: Path, name: str, epsilon: float, mechanism: str, public: str = "") -> dict[str, Any]:
@@ -99,13 +115,13 @@ def run(data: Path, name: str, epsilon: float, mechanism: str, public: str = "")
     return {
         "table": name,
         "epsilon": epsilon,
-        "mechanism": mechanism + (f" + {public}" if public else ""),
+        "mechanism": mechanism,
+        "public": public,
         "error": workload_error(schema, frame, made, triples(schema)),
         "cpu_seconds": round(seconds, 2),
         "measurements": len(release.measurements),
         "tree_mib": round(getattr(release.model, "size_mib", 0.0), 3),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "tolerance": "by size",
     }
 
 
@@ -125,49 +141,60 @@ def spread(errors: pd.Series[float]) -> str:
 
 
 def tell(path: Path) -> None:
-    """Print a Markdown table of the means, each beside AIM's."""
-    runs = pd.read_csv(path)
-    paper = pd.read_csv(HERE / "aim_paper.csv").query("mechanism == 'aim' and workload == 'all-3way'")
-    runs = pd.concat([runs, paper[["table", "epsilon", "mechanism", "error", "cpu_seconds"]]])
+    """Print a Markdown table of the means, each beside AIM's, and one of runs beside a public table."""
+    runs = pd.read_csv(path, keep_default_na=False)
     ratios, times = [], []
-    print("| table | epsilon | adaptive (runs) | AIM (runs) | ratio | CPU s | AIM's | tree MiB |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| table | epsilon | adaptive (runs) | AIM (runs) | ratio | CPU s | AIM's | ratio | tree MiB |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for (name, epsilon), group in runs.groupby(["table", "epsilon"]):
-        ours, theirs = (group[group.mechanism == mechanism] for mechanism in ("adaptive", "aim"))
-        if (ours.tolerance == "by size").any():  # earlier runs fitted large trees more precisely: slower
-            ours = ours[(ours.tolerance == "by size") | (ours.tree_mib < 24)]
-        if ours.empty:
-            continue
-        ratio = ours.error.mean() / theirs.error.mean() if len(theirs) else np.nan
-        ratios.append(ratio)
-        times.append(ours.cpu_seconds.mean() / theirs.cpu_seconds.mean() if len(theirs) else np.nan)
-        print(
-            f"| {name} | {epsilon:g} | {spread(ours.error)} | {spread(theirs.error)} | {ratio:.3f} "
-            f"| {ours.cpu_seconds.mean():.1f} | {theirs.cpu_seconds.mean():.1f} | {ours.tree_mib.max():.2g} |"
+        ours, theirs = (
+            group[(group.mechanism == mechanism) & (group.public == "")] for mechanism in ("adaptive", "aim")
         )
-    mean = [float(np.exp(np.nanmean(np.log(values)))) for values in (ratios, times)]
-    print(f"\nGeometric means of the ratios: error {mean[0]:.3f}, CPU seconds {mean[1]:.3f}.")
+        if ours.empty or theirs.empty:
+            continue
+        ratios.append(ours.error.mean() / theirs.error.mean())
+        times.append(ours.cpu_seconds.mean() / theirs.cpu_seconds.mean())
+        print(
+            f"| {name} | {epsilon:g} | {spread(ours.error)} | {spread(theirs.error)} | {ratios[-1]:.3f} "
+            f"| {ours.cpu_seconds.mean():.2f} | {theirs.cpu_seconds.mean():.2f} | {times[-1]:.2f} "
+            f"| {ours.tree_mib.max():.2g} |"
+        )
+    mean = [float(np.exp(np.mean(np.log(values)))) for values in (ratios, times)]
+    print(f"\nGeometric means of the {len(ratios)} ratios: error {mean[0]:.3f}, CPU seconds {mean[1]:.3f}.\n")
+    beside = runs[runs.groupby(["table", "epsilon", "mechanism"]).public.transform("nunique") > 1]
+    for (name, epsilon, mechanism), group in beside.groupby(["table", "epsilon", "mechanism"]):
+        alone = group[group.public == ""].error.mean()
+        for public, some in group.groupby("public"):
+            ratio = some.error.mean() / alone
+            print(f"| {name} | {epsilon:g} | {mechanism} | {public or 'none'} | {spread(some.error)} | {ratio:.3f} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="TABLE:EPSILON[:PUBLIC]")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--mechanisms", nargs="+", default=["adaptive"])
+    parser.add_argument("--mechanisms", nargs="+", default=["adaptive", "aim"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--output", type=Path, default=HERE / "beyond.csv")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this processor time")
     parser.add_argument("--table", action="store_true", help="print what was measured so far")
     given = parser.parse_args()
     if given.cases:
         for mechanism in given.mechanisms:
-            run(given.data, "titanic", 1.0, mechanism)  # compiles
-    for case in given.cases:
-        name, epsilon, *rest = case.split(":", 2)
-        for mechanism in given.mechanisms:
-            for _ in range(given.runs):
-                row = run(given.data, name, float(epsilon), mechanism, *rest)
-                append(row, given.output)
-                print(row, flush=True)
+            run(given.data, "titanic", 10.0, mechanism)  # compiles
+    done = Counter[tuple[str, float, str, str]]()
+    if given.output.exists():
+        old = pd.read_csv(given.output, keep_default_na=False)
+        done.update(zip(old.table, old.epsilon, old.mechanism, old.public, strict=True))
+    for count, case, mechanism in product(range(given.runs), given.cases, given.mechanisms):
+        name, epsilon, *public = case.split(":", 2)
+        cell = name, float(epsilon), mechanism, "".join(public)
+        if done[cell] > count or time.process_time() > given.seconds:
+            continue
+        row = run(given.data, *cell)
+        done[cell] += 1
+        append(row, given.output)
+        print(row, flush=True)
     if given.table:
         tell(given.output)
 

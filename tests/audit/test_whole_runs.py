@@ -1,6 +1,6 @@
 """Every registered mechanism under a small audit, and mistakes made on purpose that the audit must find.
 
-Runs are on tiny tables. Estimation cannot reach the rows: where it takes most of a run, a constant model takes its
+Runs are on tiny tables. Estimation cannot reach the rows: where it takes most of a run, a simpler model takes its
 place. Noise is seeded by the test's name, so mistakes are judged at an error that few pairs suffice for.
 """
 
@@ -31,9 +31,12 @@ ERROR = 0.1
 
 
 @pytest.fixture(autouse=True)
-def constant_model(monkeypatch):
+def simple_models(monkeypatch):
+    """A constant model between the rounds of `adaptive` and `aim`, and few gradient steps for `rap` and `gem`."""
     for module in (adaptive, aim):
         monkeypatch.setattr(module, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=200.0))
+    for name, value in {"relaxed._STEPS": 50, "network._STEPS": 4, "network._MORE": 4}.items():
+        monkeypatch.setattr(f"understudy.model.{name}", value)
 
 
 def mechanisms():

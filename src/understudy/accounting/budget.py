@@ -162,6 +162,7 @@ class Account:
             raise SettingError("budget: give a budget, such as Budget.of(epsilon=1, delta=1e-9)")
         self._budget = budget
         self._charges: list[Charge] = []
+        self._spent = self._delta = Fraction(0)
         self._lock = Lock()
         self.lock = RLock()  # held by the thread whose question is being answered
 
@@ -178,7 +179,7 @@ class Account:
     @property
     def spent(self) -> Fraction:
         """The sum of the charges, in the budget's own unit."""
-        return self.budget.cost(self._charges)
+        return self._spent
 
     @property
     def remaining(self) -> Fraction:
@@ -216,8 +217,11 @@ class Account:
         if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
         with self._lock:
-            if self.budget.cost(charges) > self.remaining:
+            spent = self._spent + self.budget.cost(charges)
+            delta = self._delta + sum((charge.delta for charge in charges), Fraction(0))
+            if spent > self.budget.capacity:
                 raise BudgetExceeded("these charges would exceed the budget; nothing was read")
-            if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.discovery_delta:
+            if delta > self.budget.discovery_delta:
                 raise BudgetExceeded("these charges would exceed the delta set aside for discovery; nothing was read")
+            self._spent, self._delta = spent, delta
             self._charges.extend(charges)

@@ -161,11 +161,10 @@ def read_numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, fl
     """
     if not isinstance(given, Mapping):
         raise SettingError(f"give a {what} by clique, such as {{('sex', 'age'): 2}}")
-    values = [given.get(clique) for clique in cliques]
-    found = [value if type(value) is float else _float(value) for value in values]
-    for clique, number in zip(cliques, found, strict=True):
-        if not math.isfinite(number):
-            raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
+    found = [value if type(value) is float else _float(value) for value in map(given.get, cliques)]
+    if not all(map(math.isfinite, found)):
+        clique = next(clique for clique, number in zip(cliques, found, strict=True) if not math.isfinite(number))
+        raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
     return found
 
 

@@ -40,7 +40,7 @@ STOP: Clique = ()
 _TRIPLES_UP_TO = 20  # the most columns for which triples are the default workload
 _MOST_CELLS = 1 << 25  # cells of all candidates together: a gigabyte for their marginals
 _NOISE_SHARE = 0.22  # a round selects as many pairs as can be measured with less noise than this part of the rows
-_FEWEST, _MOST = 2, 40  # limits of the number of selections of a round
+_FEWEST, _MOST = 2, 64  # limits of the number of selections of a round
 _SURPLUS = 16  # more selections than columns if this many times as many could be measured
 _MOST_RECHECKED = 2000  # with more candidates, their sizes are not checked again after every selection
 _ROUND_TOLERANCES = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # of fits within rounds, by the least size in MiB
@@ -58,7 +58,8 @@ class Adaptive(ColumnsFirst):
             triples of up to 20 columns, and all pairs of more.
         max_mib: the largest junction tree, in MiB; for more than 20 columns it is reduced by the square of their
             number. A round may use the square root of the part of the budget that is spent after it.
-        rounds: the number of rounds.
+        rounds: the number of rounds; doubled if any junction tree fits and part of the budget could measure the whole
+            workload well.
         growth: the budget of a round divided by that of the round before.
         choosing: the part of each round's budget for selection; what a round does not use of it is used for measuring.
         first: the part of the budget for a first measurement of every column.
@@ -77,7 +78,7 @@ class Adaptive(ColumnsFirst):
 
     workload: str | None = None
     max_mib: Positive = 80.0
-    rounds: Count = 8
+    rounds: Count = 5
     growth: Annotated[float, Field(ge=1, le=10)] = 1.3
     choosing: Share = 0.1
     first: Share = 0.05
@@ -106,14 +107,15 @@ class Adaptive(ColumnsFirst):
         log = RoundLog(weights | {STOP: 0.0}, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
         model = estimate(domain, measurements, total=total)
-        planned_shares = [left / rho * part for part in self._parts(self.rounds)]  # fixed before the first round
+        rounds = self._number_of_rounds(table, weights, model.total, left)
+        planned_shares = [left / rho * part for part in self._parts(rounds)]  # fixed before the first round
 
         def all_measurements() -> list[Measurement]:
             """Return all measurements as the gate returned them."""
             return [*raw, *measurements[len(raw) :]]
 
-        for number in range(self.rounds):
-            share = left * self._parts(self.rounds - number)[0]
+        for number in range(rounds):
+            share = left * self._parts(rounds - number)[0]
             candidates = self._candidates(table, weights, [m.clique for m in measurements], model.total, share)
             batch = choose_batch(
                 table,
@@ -127,7 +129,7 @@ class Adaptive(ColumnsFirst):
                 forest=number == 0,
             )
             cliques = batch.weights
-            if number == self.rounds - 1 and not cliques:
+            if number == rounds - 1 and not cliques:
                 cliques = {column: domain.cells(column) ** (1 / 3) for column in columns}
             spent = share if cliques else batch.spent  # unspent budget is left to later rounds
             found = table.measure(cliques, rho=share - batch.spent, weights=cliques)
@@ -144,13 +146,13 @@ class Adaptive(ColumnsFirst):
                     tolerance = _tolerance(_FINAL_TOLERANCES, size_mib)
                 model = estimate(domain, fitted, total=total, warm_start=model, tolerance=tolerance)
             progress(Step("measure", 1 - left / rho, _describe_round(number + 1, len(found), model)))
-        rounds = log.entries()
+        record = log.entries()
         if self.generator != "pgm":
-            return self.conclude(table, all_measurements(), rounds=rounds, progress=progress)
-        return Fit(model, all_measurements(), table.recoding, rounds, self.make_generator())
+            return self.conclude(table, all_measurements(), rounds=record, progress=progress)
+        return Fit(model, all_measurements(), table.recoding, record, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Return the memory of the junction tree, the candidates' marginals, and the charges, which name candidates."""
+        """Return the memory of the junction tree, the candidates' marginals, and what selections hold by candidate."""
         candidates = self._workload(domain).closure()
         cells = min(sum(min(domain.cells(r), self.max_cells) for r in candidates), _MOST_CELLS)
         tree = int(self._limit(domain) * (1 << 20))
@@ -177,6 +179,19 @@ class Adaptive(ColumnsFirst):
         sizes = [self.growth**number for number in range(rounds)]
         return [size / math.fsum(sizes) for size in sizes]
 
+    def _number_of_rounds(self, table: PrivateTable, cliques: Collection[Clique], total: float, left: float) -> int:
+        """Return the planned number of rounds, or twice that if only selections then limit what is measured.
+
+        That is the case if any tree fits and even the first of so many rounds could measure all cliques well.
+        """
+        more, domain = 2 * self.rounds, table.domain
+        allocation = table.allocation((1 - self.choosing) * left * self._parts(more)[0])
+        noise = allocation.error([domain.cells(r) for r in cliques]) / len(cliques)
+        return more if self._any_tree_fits(domain) and noise <= _NOISE_SHARE * total else self.rounds
+
+    def _any_tree_fits(self, domain: Domain) -> bool:
+        return len(domain) * domain.cells() * 8 <= self.max_mib * 2**20
+
     def _draws(self, table: PrivateTable, candidates: Iterable[Clique], total: float, share: float) -> int:
         """Return the most selections of a round: about as many as its budget can measure well.
 
@@ -188,7 +203,7 @@ class Adaptive(ColumnsFirst):
         noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1]))
         affordable = (_NOISE_SHARE * total / noise) ** table.weight_power
         most = float(len(domain))
-        if len(domain) * domain.cells() * 8 <= self.max_mib * 2**20:  # any tree fits
+        if self._any_tree_fits(domain):
             most = max(most, min(2 * most, affordable / _SURPLUS))
         return int(min(max(_FEWEST, affordable), most, _MOST))
 
@@ -290,18 +305,19 @@ def choose_batch(
         forest: whether selected pairs must not close a cycle.
     """
     domain = table.domain
-    part = {r: (weight * domain.cells(r)) ** allocation.power for r, weight in weights.items()}
+    power = allocation.power
+    part = {r: (weight * domain.cells(r)) ** power for r, weight in weights.items()}
     open_ = limit_cliques(domain, weights, measured, limit_mib)
     against = ModelMarginals(model, open_)
     components = Components(domain, [])
     chosen: list[Clique] = []
     record, taken, drawn = None, 0.0, 0
     while open_ and drawn < draws:
-        before = allocation.per_cell * taken ** (1 / allocation.power)
-        costs = {
-            r: (allocation.per_cell * (taken + part[r]) ** (1 / allocation.power) - before) / weights[r] for r in open_
-        }
-        candidates, offsets = open_ | {STOP: 0.0}, costs | {STOP: 0.0}
+        before = taken ** (1 / power)
+        parts = np.fromiter(map(part.__getitem__, open_), np.float64, len(open_))
+        added = allocation.per_cell * ((taken + parts) ** (1 / power) - before)
+        costs = added / np.fromiter(open_.values(), np.float64, len(open_))
+        candidates, offsets = open_ | {STOP: 0.0}, dict(zip(open_, costs.tolist(), strict=True)) | {STOP: 0.0}
         drawn += 1
         selection = table.select(candidates, against=against, weights=candidates, offsets=offsets, rho=rho / draws)
         pick = selection.clique
@@ -313,7 +329,8 @@ def choose_batch(
             break
         chosen.append(pick)
         taken += part[pick]
-        open_ = {r: w for r, w in open_.items() if not (set(r) <= set(pick) or set(pick) <= set(r))}
+        near = set(pick)
+        open_ = {r: w for r, w in open_.items() if not (near.issuperset(r) or near.issubset(r))}
         if forest and len(pick) == 2:
             components.join(pick)
             open_ = {r: w for r, w in open_.items() if len(r) == 1 or components.are_apart(r)}

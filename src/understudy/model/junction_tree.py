@@ -139,10 +139,9 @@ def _sizes(domain: Domain, columns: Clique) -> NDArray[np.float64]:
 def _graph_of(domain: Domain, columns: Clique, cliques: Iterable[Clique]) -> NDArray[np.uint8]:
     place = {column: i for i, column in enumerate(columns)}
     graph = np.zeros((len(columns), len(columns)), np.uint8)
-    for clique in cliques:
-        members = [place[column] for column in domain.check(clique) if column in place]
-        graph[np.ix_(members, members)] = 1
-    np.fill_diagonal(graph, 0)
+    members = ([place[column] for column in domain.check(clique) if column in place] for clique in cliques)
+    edges = {i * len(columns) + k for mine in members for i in mine for k in mine if i != k}
+    graph.reshape(-1)[list(edges)] = 1
     return graph
 
 

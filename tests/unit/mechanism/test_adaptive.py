@@ -9,7 +9,7 @@ import pytest
 
 from understudy.accounting import Budget
 from understudy.domain import Domain
-from understudy.errors import SettingError
+from understudy.errors import SettingError, UnderstudyError
 from understudy.gate import Allocation, PrivateTable
 from understudy.mechanism import adaptive
 from understudy.mechanism.adaptive import STOP, Adaptive, choose_batch
@@ -177,3 +177,62 @@ def test_bounds_hold_for_measured_and_chosen_against_cliques():
             if bound.bound is not None:
                 assert np.abs(counts - fit.model.project(clique).ravel()).sum() <= bound.bound
     assert {"measured", "selected"} <= seen
+
+
+def test_rounds_double_where_any_tree_fits_and_one_of_them_could_measure_everything():
+    """The first of ten rounds has 1 / 42.6 of the budget; three marginals of 9, 6 and 8 cells share 0.9 of it."""
+    table, pairs = related_table(1.0), [("a", "b"), ("a", "c"), ("c", "d")]
+    share = 1 / sum(1.3**k for k in range(10))
+    enough = table.expected_noise(0.9 * share) * sum(c ** (2 / 3) for c in (9, 6, 8)) ** 1.5 / 3 / 0.22
+    assert Adaptive()._number_of_rounds(table, pairs, 1.01 * enough, 1.0) == 10
+    assert Adaptive()._number_of_rounds(table, pairs, 0.99 * enough, 1.0) == 5
+    assert Adaptive(max_mib=1e-6)._number_of_rounds(table, pairs, 1.01 * enough, 1.0) == 5
+
+
+MILLION = {"x": 1000, "y": 1000, "z": 2}
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 1.0])
+@pytest.mark.parametrize(
+    ("sizes", "rows", "settings"),
+    [
+        ({"only": 7}, [[3]] * 40, {}),
+        ({"only": 7}, [], {}),
+        (SIZES, [[0, 1, 0, 1], [2, 0, 1, 0]], {}),
+        (MILLION, [[i % 1000, i * 7 % 1000, i % 2] for i in range(500)], {"threshold": 0.0}),
+        (MILLION, [[i % 1000, i * 7 % 1000, i % 2] for i in range(500)], {"max_cells": 1}),
+        (SIZES, related_rows(), {"max_mib": 1e-9}),
+        (SIZES, related_rows(), {"workload": "all-1way"}),
+        (SIZES, related_rows(), {"workload": "target:a"}),
+    ],
+)
+@pytest.mark.parametrize("delta", [0, 1e-9])
+def test_nothing_fails_after_spending(sizes, rows, settings, epsilon, delta):
+    """One column, no or two rows, marginals of a million cells, a limit below any tree, a budget that says nothing."""
+    budget = Budget.of(epsilon=epsilon, delta=delta)
+    table = PrivateTable(CodedSource(sizes, rows), budget)
+    with insecure(1):
+        fit = Adaptive(**settings).fit(table, rho=float(budget.capacity))
+    made = fit.model.sample(50, np.random.default_rng(0))
+    assert float(table.account.spent) == pytest.approx(float(budget.capacity), rel=1e-9)
+    assert set(made) == set(sizes)
+    assert all(codes.min() >= 0 and codes.max() < fit.model.domain[column] for column, codes in made.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- [a, b]\n- [nobody]\n", "nobody"),
+        ("- [a, a]\n", "named twice"),
+        ("- {clique: [a, b], weight: -1}\n- {clique: [a, b], weight: 1}\n", "weight"),
+        ("- {clique: [a, b], weight: 0}\n", "weight"),
+        ("- {clique: [a, b], weight: .inf}\n", "weight"),
+        ("[]\n", "workload"),
+    ],
+)
+def test_workloads_that_contradict_the_schema_or_themselves_are_refused_before_spending(text, said, tmp_path):
+    path, table = tmp_path / "workload.yaml", related_table(1.0)
+    path.write_text(text)
+    with pytest.raises(UnderstudyError, match=said):
+        Adaptive(workload=str(path)).fit(table, rho=1.0)
+    assert not table.account.charges

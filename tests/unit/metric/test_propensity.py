@@ -8,8 +8,8 @@ import pytest
 
 import understudy as us
 from understudy.errors import SettingError
-from understudy.metric.propensity import Settings, stack_tables
-from understudy.metric.registry import METRICS, read_settings
+from understudy.metric.propensity import Settings, score_held_out, stack_tables
+from understudy.metric.registry import METRICS, measure, read_settings
 from understudy.metric.tables import Rows
 
 CODES = np.concatenate([np.repeat(np.arange(5), 40), np.arange(5, 60)])
@@ -39,3 +39,17 @@ def test_of_few_values_each_has_one():
     assert data().notes == ()
     with pytest.raises(SettingError, match=r"pmse\.terms: give a whole number of at least 1"):
         read_settings(METRICS["pmse"], {"terms": 0})
+
+
+def test_folds_and_split_say_how_many_rows_are_scored():
+    """Of 255 + 255 rows, five folds of 102 leave out 31 each; two folds of 255 or 256 leave out half."""
+    both = data()
+    assert len(both.synthetic) == 510
+    for folds, split, held_out in ((5, 0.7, 5 * (102 - 71)), (2, 0.5, 128 + 127)):
+        found = score_held_out("logistic", both, 0.0, np.random.default_rng(0), folds=folds, split=split)
+        assert len(found.chance) == held_out
+    given = {"specks": {"models": ["cart"], "folds": 3, "split": 0.5, "complexity": 0.02}}
+    (score,) = measure(*tables(), SCHEMA, ["specks"], given)
+    assert score.part("setting", "complexity") == 0.02
+    with pytest.raises(SettingError, match=r"specks\.folds"):
+        read_settings(METRICS["specks"], {"folds": 1})
