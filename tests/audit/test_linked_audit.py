@@ -12,12 +12,12 @@ import pytest
 import understudy as us
 from understudy.accounting import Budget, epsilon_of
 from understudy.gate import PrivateTable
-from understudy.schema.linked import UNITS_PER_ROW
+from understudy.schema.linked import UNITS_PER_ROW, LinkedSchema
 from understudy.source import linked
 from understudy.source.linked import LinkedRows
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.canary import Canary
-from understudy.testing.linked import clinic_rows, clinic_schema
+from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.twin import check_twins, collect_outcome
 
@@ -59,6 +59,18 @@ def test_the_receipt_is_the_noise_that_was_drawn(mechanism: str) -> None:
             clinic_rows(40), clinic_schema(visits=2, diagnoses=1), rho=0.5, mechanism=mechanism, dataset="spied"
         )
     check_spent(spy, release.receipt)
+
+
+def test_the_receipt_has_what_discovery_drew() -> None:
+    package = clinic_package(visits=2, diagnoses=1)
+    fields = package["resources"][1]["schema"]["fields"]
+    fields[3] = {"name": "ward", "type": "string", "understudy": {"values": "discover"}}
+    with Spy() as spy:
+        release = us.synthesize(
+            clinic_rows(40), LinkedSchema.from_dict(package), epsilon=2.0, delta=1e-6, mechanism="mst", dataset="open"
+        )
+    check_spent(spy, release.receipt)
+    assert any(one.what == "values" and one.table == "visits" for one in release.receipt.charges)
 
 
 def deepest_trial(threshold: float) -> Trial:

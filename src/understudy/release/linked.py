@@ -27,9 +27,8 @@ from understudy.release.linked_rows import Drawing, DrawnRows, Steps, calibrate
 from understudy.release.release import Release
 from understudy.release.rows import RowMaker, check_size, redraw_values
 from understudy.schema import Schema
-from understudy.schema.axis import AxisColumn
-from understudy.schema.column import Coded, Identifier
-from understudy.schema.linked import Link, LinkedSchema
+from understudy.schema.column import Identifier
+from understudy.schema.linked import Link, LinkedSchema, order_values
 
 if TYPE_CHECKING:
     from understudy.release.frames import Frame
@@ -386,7 +385,7 @@ def _decode_rows(schema: Schema, link: Link | None, rows: DrawnRows, rng: np.ran
     return schema.fill_differences(table)
 
 
-def _sort_within_siblings(schema: Schema, link: Any, table: Any, rows: DrawnRows) -> Any:
+def _sort_within_siblings(schema: Schema, link: Link, table: Any, rows: DrawnRows) -> Any:
     """Give the values of the first order column to siblings in their order.
 
     Codes are in order already, so that a value only moves between siblings with the same code: which of them comes
@@ -402,20 +401,10 @@ def _sort_within_siblings(schema: Schema, link: Any, table: Any, rows: DrawnRows
     return _set(table, link.order[0], table[link.order[0]].take(pa.array(place)))
 
 
-def _sort_values(schema: Schema, link: Any, table: Any) -> list[NDArray[Any]]:
-    """Return what siblings are sorted by, most important first; values that the axis does not have come last."""
-    found: list[NDArray[Any]] = []
-    for name, down in zip(link.order, link.descending, strict=True):
-        column, cells = schema.column(name), table[name].combine_chunks()
-        assert isinstance(column, Coded)  # noqa: S101 - checked with the schema
-        codes = np.asarray(column.encode(cells, schema.dialect)[name], np.int64)
-        if isinstance(column, AxisColumn):
-            ordinary = codes < column.ordinary
-            units = np.where(ordinary, np.asarray(column.units(cells, schema.dialect)[0]), 0)
-            found += [np.where(ordinary, -1, codes), -units if down else units]
-        else:
-            found.append(-codes if down else codes)
-    return found
+def _sort_values(schema: Schema, link: Link, table: Any) -> list[NDArray[Any]]:
+    """Return what siblings are sorted by, most important first."""
+    columns = zip(link.order, link.descending, strict=True)
+    return [value for name, down in columns for value in order_values(schema, name, table[name], down=down)]
 
 
 def _set(table: Any, name: str, values: Any) -> Any:
