@@ -113,6 +113,7 @@ def test_a_plain_install_makes_releases_rows_reports_and_bundles(folder, blocked
         "runs",
         "ledger show",
         "plan schema.yaml --people 500",
+        "evaluate people.csv rows.csv -s schema.yaml --metric pmse",
         "schema draft people.csv -o draft.yaml",
         "schema check schema.yaml people.csv",
     )
@@ -124,7 +125,6 @@ def test_a_plain_install_makes_releases_rows_reports_and_bundles(folder, blocked
 
 
 NEEDED = {
-    "evaluate people.csv people.csv -s schema.yaml --metric pmse": "eval",
     "evaluate people.csv people.csv -s schema.yaml --metric ml_efficacy": "eval",
     "report people.release --real people.csv --full -o full.html": "eval",
     "infer people.release mean(age)": "infer",
