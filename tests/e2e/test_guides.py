@@ -145,7 +145,8 @@ def test_compare(after, follow):
     assert "refused" in said
     assert "people: 2 runs" in said
     named = re.findall(r"`([\w.]+\.(?:html|parquet|csv|jsonl))`", (GUIDES / "compare.md").read_text())
-    assert {path.name for path in (after / "comparison").iterdir()} == set(named)
+    charts = {"workload_error-census.svg", "workload_error-ratios.svg"}
+    assert {path.name for path in (after / "comparison").iterdir()} == {*named, *charts}
     assert all(".custodian-only." in path.name for path in (after / "private").iterdir())
 
 
