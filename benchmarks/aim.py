@@ -83,7 +83,7 @@ def run(
     }
 
 
-def told(rows: list[dict[str, Any]]) -> str:
+def describe_row(rows: list[dict[str, Any]]) -> str:
     """The mean of the runs of one case, beside the reference."""
     first = rows[0]
     error, spread = np.mean([r["error"] for r in rows]), np.std([r["error"] for r in rows])
@@ -123,7 +123,7 @@ def main() -> None:
                     if new:
                         writer.writeheader()
                     writer.writerow(rows[-1])
-        print(told(rows), flush=True)
+        print(describe_row(rows), flush=True)
 
 
 if __name__ == "__main__":

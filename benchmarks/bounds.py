@@ -96,7 +96,7 @@ def p_value(outcome: list[Point]) -> float:
     return float(binom.sf(sum(not p.held for p in outcome) - 1, len(outcome), 1 - CONFIDENCE))
 
 
-def told(name: str, epsilon: str, runs: list[list[Point]]) -> str:
+def describe_points(name: str, epsilon: str, runs: list[list[Point]]) -> str:
     """One case in words."""
     each = by_marginal(runs)
     every = [p for run in runs for p in run]
@@ -204,7 +204,7 @@ def main() -> None:
             shown = [p for run in runs[:5] for p in run if len(p.clique) == 3]
             given.plot.write_text(svg(shown, f"{name}, epsilon {epsilon}, {min(5, len(runs))} runs"))
             given.plot = None
-        print(told(name, epsilon, runs), flush=True)
+        print(describe_points(name, epsilon, runs), flush=True)
         lines += summary(name, epsilon, runs)
     if given.output:
         with given.output.open("w", newline="") as file:

@@ -191,7 +191,7 @@ def run(data: Path, name: str, epsilon: float, peer: str, tool: str, python: str
     return {**row, "version": facts.pop("version"), **errors, "rows": len(made), **facts}
 
 
-def told(rows: list[dict[str, Any]]) -> str:
+def describe_rows(rows: list[dict[str, Any]]) -> str:
     """A line of the table: means over the runs that ended, or why none did."""
     first = rows[0]
     start = f"| {first['table']} | {first['epsilon']:g} | {first['peer']} | {first['tool']} |"
@@ -241,7 +241,7 @@ def main() -> None:
             for _ in range(given.runs):
                 rows.append(run(given.data, name, float(epsilon), peer, tool, pythons[peer], given.limit))
                 kept(given.output, rows[-1])
-            print(told(rows), flush=True)
+            print(describe_rows(rows), flush=True)
 
 
 if __name__ == "__main__":

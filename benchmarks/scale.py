@@ -205,7 +205,7 @@ def one(name: str, place: str) -> None:
     print(json.dumps(found | {"cpu": busy, "GB": peak[0] / 1e9}))
 
 
-def told(name: str, found: dict[str, float]) -> None:
+def print_measured(name: str, found: dict[str, float]) -> None:
     parts = ", ".join(f"{key} {value:.2f}" for key, value in found.items() if key != "seconds")
     print(f"{name:34} {found['seconds']:8.1f} s   {parts}, load {os.getloadavg()[0]:.1f}", flush=True)
 
@@ -213,10 +213,10 @@ def told(name: str, found: dict[str, float]) -> None:
 def counts(rows: int, data: Path, place: Path, hand: list[str]) -> None:
     folder = str(made(rows, data, place))
     found = measured("ours", folder)
-    told(f"ours, {rows:,} rows", found)
+    print_measured(f"ours, {rows:,} rows", found)
     for name in hand:
         peer = measured(name, folder)
-        told(f"by hand: {name}", peer)
+        print_measured(f"by hand: {name}", peer)
         print(f"{'':34} {peer['seconds'] / found['seconds']:8.1f} x")
 
 
@@ -252,10 +252,10 @@ def main() -> None:
     elif chosen.what == "postgres":
         loaded(chosen.rest[0], sizes[0], chosen.data, chosen.place)
         for name in ("database", "database_by_hand"):
-            told(name, measured(name, chosen.rest[0]))
+            print_measured(name, measured(name, chosen.rest[0]))
     else:
         for rows in sizes:
-            told(f"MST, {rows:,} rows", measured("mst", str(made(rows, chosen.data, chosen.place))))
+            print_measured(f"MST, {rows:,} rows", measured("mst", str(made(rows, chosen.data, chosen.place))))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def fields() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def told(what: str, measured: float, target: float, unit: str = "s", note: str = "") -> None:
+def print_measured(what: str, measured: float, target: float, unit: str = "s", note: str = "") -> None:
     ratio = f"ratio {target / measured:6.1f}" if measured else "no loss"
     print(f"{what:<56} {measured:9.3f} {unit:<3} target {target:g} {unit:<3} {ratio}{note}")
 
@@ -57,7 +57,7 @@ def timed(what: str, target: float, call: Any) -> Any:
     clock, processor = time.perf_counter(), time.process_time()
     result = call()
     clock, processor = time.perf_counter() - clock, time.process_time() - processor
-    told(what, clock, target, note=f"   ({processor:.3f} s of processor)")
+    print_measured(what, clock, target, note=f"   ({processor:.3f} s of processor)")
     return result
 
 
@@ -80,7 +80,7 @@ def memory() -> None:
     for what in ("encode", "decode"):
         command = [sys.executable, __file__, f"--{what}"]
         used, size = map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-        told(f"peak memory to {what} 1M x 15, beside the frame", used / size, 3, "x")
+        print_measured(f"peak memory to {what} 1M x 15, beside the frame", used / size, 3, "x")
 
 
 def memory_of(what: str) -> None:
@@ -129,7 +129,7 @@ def default_bins(path: str) -> None:
     )
     for column in fit.columns:
         worst = max(column.losses, key=lambda loss: loss.relative)
-        told(f"default bins, {column.name}: worst is the {worst.statistic}", 100 * worst.relative, 2, "%")
+        print_measured(f"default bins, {column.name}: worst is the {worst.statistic}", 100 * worst.relative, 2, "%")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, WordSource
 from understudy.testing.twin import check_twins
 
-from .trials import own_value_trial, shared_value_trial
+from .trials import noise_halved, own_value_trial, shared_value_trial
 
 BUDGET = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
@@ -69,7 +69,7 @@ def replacing_charged_as_adding(patch):
     )
 
 
-def values_below_the_threshold_are_told(patch):
+def values_below_the_threshold_are_released(patch):
     original = PrivateTable._new_answer
     kept = {}
     draw = PrivateTable._draw
@@ -88,14 +88,7 @@ def values_below_the_threshold_are_told(patch):
     patch.setattr(PrivateTable, "_new_answer", released)
 
 
-def noise_halved(patch):
-    original = PrivateTable._draw
-    patch.setattr(
-        PrivateTable, "_draw", lambda t, charge, size: original(t, replace(charge, scale=charge.scale / 2), size)
-    )
-
-
-def counts_told_without_noise(patch):
+def counts_released_without_noise(patch):
     patch.setattr(PrivateTable, "_draw", lambda t, charge, size: np.zeros(size, np.int64))
 
 
@@ -111,19 +104,19 @@ def rows_read_before_paying(patch):
 
 def bounds_from_the_true_minimum_and_maximum(patch):
     truth = {}
-    opened, facts = discovering.Discovery.discover, Search.result
+    opened, find = discovering.Discovery.discover, Search.result
 
     def discover(discovery, fits):
         cells = next(c.cell_contents for c in discovery.opener.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
         truth["ends"] = int(cells["n"].min()), int(cells["n"].max())
         return opened(discovery, fits)
 
-    def told(search, most):
-        found = facts(search, most)
+    def result(search, most):
+        found = find(search, most)
         return {"minimum": truth["ends"][0], "maximum": truth["ends"][1] + 1} if "minimum" in found else found
 
     patch.setattr(discovering.Discovery, "discover", discover)
-    patch.setattr(Search, "result", told)
+    patch.setattr(Search, "result", result)
 
 
 def values_in_the_order_of_the_rows(patch):
@@ -213,11 +206,11 @@ KILLS = [
     (one_row_per_unit_assumed, lambda: check_claim(shared_value_trial())),
     (rows_of_a_unit_forgotten_in_the_threshold, lambda: spied(max_rows=3)),
     (replacing_charged_as_adding, lambda: spied(rows_public=125)),
-    (values_below_the_threshold_are_told, lambda: spied()),
-    (values_below_the_threshold_are_told, lambda: check_claim(own_value_trial())),
+    (values_below_the_threshold_are_released, lambda: spied()),
+    (values_below_the_threshold_are_released, lambda: check_claim(own_value_trial())),
     (noise_halved, lambda: spied()),
     (noise_halved, lambda: check_claim(replace(shared_value_trial(), runs=2500))),
-    (counts_told_without_noise, lambda: spied()),
+    (counts_released_without_noise, lambda: spied()),
     (rows_read_before_paying, what_cannot_be_paid_is_refused_unread),
     (bounding_by_codes_that_depend_on_other_units, a_unit_moves_nobody_else),
 ]

@@ -34,6 +34,7 @@ from .trials import (
     gaussian_trial,
     independent_trial,
     laplace_trial,
+    noise_halved,
     selection_trial,
 )
 
@@ -44,13 +45,6 @@ PAIRS = [("a", "b"), ("b", "c")]
 
 
 # -- the mistakes ------------------------------------------------------------------------------------------------------
-
-
-def noise_halved(patch):
-    original = PrivateTable._draw
-    patch.setattr(
-        PrivateTable, "_draw", lambda t, charge, size: original(t, replace(charge, scale=charge.scale / 2), size)
-    )
 
 
 def noise_left_out(patch):

@@ -25,6 +25,8 @@ from understudy.testing.pairs import Bench, Setup, choose_pair, worst_pairs
 from understudy.testing.replay import InspectedTable, Inspection, inspect_runs
 from understudy.testing.spy import Spy
 
+from .trials import noise_halved
+
 RHO = 1.0
 PAIRS = 100
 ERROR = 0.1
@@ -67,13 +69,6 @@ def is_beyond_theory(found):
 
 
 # -- the mistakes --
-
-
-def noise_halved(patch):
-    original = PrivateTable._draw
-    patch.setattr(
-        PrivateTable, "_draw", lambda t, charge, size: original(t, replace(charge, scale=charge.scale / 2), size)
-    )
 
 
 def noise_used_twice(patch):

@@ -7,10 +7,12 @@ run: 1.3 claimed standard deviations of the likelihood-ratio statistic, where a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget, epsilon_of
@@ -30,6 +32,14 @@ DELTA = 0.3
 
 _FOUR = dict.fromkeys("abcd", 2)
 _FOUR_WAYS: list[Clique] = [("a",), ("b",), ("c",), ("d",)]
+
+
+def noise_halved(patch: pytest.MonkeyPatch) -> None:
+    """Draw all noise of the gate with half its scale: a mistake that audits must find."""
+    original = PrivateTable._draw
+    patch.setattr(
+        PrivateTable, "_draw", lambda t, charge, size: original(t, replace(charge, scale=charge.scale / 2), size)
+    )
 
 
 def gaussian_trial() -> Trial:

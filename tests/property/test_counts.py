@@ -81,14 +81,14 @@ def kept(rows: list[tuple[str, Row]], k: int, key: bytes) -> list[tuple[str, Row
     return [row for row, chosen in zip(rows, bound_rows(units, codes, max_rows=k, key=key), strict=True) if chosen]
 
 
-def counted(rows: list[tuple[str, Row]]) -> dict[tuple[str, ...], np.ndarray]:
+def count_cells(rows: list[tuple[str, Row]]) -> dict[tuple[str, ...], np.ndarray]:
     codes = {column: np.array([row[j] for _, row in rows], np.uint8) for j, column in enumerate(DOMAIN)}
     return {clique: np.asarray(counts) for clique, counts in marginals(codes, DOMAIN, CLIQUES)}
 
 
 def moves(before: dict[str, list[Row]], after: dict[str, list[Row]], k: int, key: bytes) -> list[tuple[int, int]]:
     """For every marginal: the L1 distance and the squared L2 distance between two tables."""
-    first, second = counted(kept(flat(before), k, key)), counted(kept(flat(after), k, key))
+    first, second = count_cells(kept(flat(before), k, key)), count_cells(kept(flat(after), k, key))
     steps = [first[clique] - second[clique] for clique in CLIQUES]
     return [(int(np.abs(step).sum()), int((step**2).sum())) for step in steps]
 

@@ -79,7 +79,7 @@ def test_typed_times_at_the_ends_of_time(days, moments):
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", " b", "c", "", "?", None, "d"])), max_size=25)
 
 
-def counted(rows, max_rows):
+def count_values(rows, max_rows):
     unit = {"column": "who", "max_rows": max_rows}
     content = Schema.from_dict({"fields": [{"name": "w", "type": "discover"}], "understudy": {"privacy_unit": unit}})
     coding = Schema((Words(name="w", tokens=("?",)),), privacy_unit=content.privacy_unit)
@@ -92,19 +92,19 @@ def counted(rows, max_rows):
 @settings(deadline=None, max_examples=60)
 @given(ROWS, st.integers(1, 4), st.randoms())
 def test_a_unit_moves_values_by_at_most_its_rows_and_nobody_elses(rows, max_rows, random):
-    whole = counted(rows, max_rows)
+    whole = count_values(rows, max_rows)
     for who in range(4):
-        without = counted([row for row in rows if row[0] != who], max_rows)
+        without = count_values([row for row in rows if row[0] != who], max_rows)
         assert all(whole[text] >= without[text] for text in without)  # no other unit's rows were lost or won
         own = whole - without
         assert sum(own.values()) <= max_rows
         assert sum(own.values()) <= sum(row[0] == who for row in rows)
     shuffled = random.sample(rows, len(rows))
-    assert counted(shuffled, max_rows) == whole
+    assert count_values(shuffled, max_rows) == whole
 
 
 @settings(deadline=None, max_examples=50)
 @given(ROWS)
 def test_without_a_cut_every_row_counts(rows):
     expected = Counter(w.strip() for _, w in rows if w is not None and w.strip() not in ("", "?"))
-    assert counted(rows, 100) == expected
+    assert count_values(rows, 100) == expected

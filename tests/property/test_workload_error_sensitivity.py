@@ -26,7 +26,7 @@ class NoNoise:
     laplace = gaussian
 
 
-def asked(rows, given_, weights, k, replaced):
+def measure_error(rows, given_, weights, k, replaced):
     """The exact weighted sum of distances in units of 2^-16 rows, and the sensitivity it was charged for."""
     source = CodedSource(SIZES, rows, max_rows=k, rows_public=9 if replaced else None)
     table = PrivateTable(source, Budget.of(rho=1.0), noise=NoNoise())
@@ -44,15 +44,15 @@ def test_the_error_moves_by_its_sensitivity_at_most(data):
     given_ = {
         clique: data.draw(marginal)[: 3 if clique == ("a",) else 2 if clique == ("b",) else 6] for clique in CLIQUES
     }
-    first, sensitivity = asked([*rest, *unit], given_, weights, k, replaced)
-    second, same = asked([*rest, *instead], given_, weights, k, replaced)
+    first, sensitivity = measure_error([*rest, *unit], given_, weights, k, replaced)
+    second, same = measure_error([*rest, *instead], given_, weights, k, replaced)
     assert sensitivity == same == k * (1 + replaced) * sum(weights.values()) * 2**16
-    assert abs(first - second) <= Fraction(sensitivity) * (1 + Fraction(1, 10**9))  # the mean is told as a float
+    assert abs(first - second) <= Fraction(sensitivity) * (1 + Fraction(1, 10**9))  # the mean is a float
 
 
 def test_it_can_move_by_all_of_it():
     weights = {("a",): 2, ("b",): 5}
     empty = {("a",): [0.0] * 3, ("b",): [0.0] * 2}
-    first, sensitivity = asked([(0, 0), (1, 1), (1, 1)], empty, weights, 3, False)
-    second, _ = asked([], empty, weights, 3, False)
+    first, sensitivity = measure_error([(0, 0), (1, 1), (1, 1)], empty, weights, 3, False)
+    second, _ = measure_error([], empty, weights, 3, False)
     assert first - second == sensitivity

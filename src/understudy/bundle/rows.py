@@ -87,12 +87,12 @@ def _add_metadata(schema: Any, release: Release) -> Any:
 
     labels, titles = list_value_labels(release), list_titles(release)
 
-    def facts(name: str) -> Mapping[str, str]:
+    def metadata_of(name: str) -> Mapping[str, str]:
         known = {"title": titles[name]} if name in titles else {}
         listed = {str(value): label for value, label in labels.get(name, {}).items()}
         return known | ({"labels": json.dumps(listed, ensure_ascii=False)} if listed else {})
 
-    fields = [field.with_metadata(facts(field.name) or None) for field in schema]
+    fields = [field.with_metadata(metadata_of(field.name) or None) for field in schema]
     return pa.schema(fields, metadata={"understudy": release.receipt.guarantee()})
 
 

@@ -24,7 +24,7 @@ from understudy.model.fit import Fit
 from understudy.release.answer import Answer, parse_query, read_conditions
 from understudy.release.archive import explain_damage, read_archive, write_archive
 from understudy.release.linked_rows import Drawing, DrawnRows, Steps, calibrate
-from understudy.release.release import Release
+from understudy.release.release import Release, summarize_account
 from understudy.release.rows import RowMaker, check_size, redraw_values
 from understudy.schema import Schema
 from understudy.schema.column import Identifier
@@ -245,19 +245,11 @@ class LinkedRelease:
 
     def summary(self) -> dict[str, Any]:
         """Summarize the release as plain data, for scripts; public facts only."""
-        receipt = self.receipt
         return {
-            "mechanism": self.mechanism,
-            "guarantee": receipt.guarantee(),
-            "epsilon": receipt.epsilon,
-            "delta": receipt.delta,
-            "rho": receipt.rho,
-            "insecure": receipt.insecure,
-            "rehearsal": receipt.rehearsal,
-            "default_rows": self.default_rows,
+            **summarize_account(self.mechanism, self.receipt, self.default_rows),
             "tables": {name: list(one.domain) for name, one in self.schema.tables.items()},
             "measurements": sum(len(part.measurements) for part in self.parts.values()),
-            "charges": len(receipt.charges),
+            "charges": len(self.receipt.charges),
             "notes": list(self.notes),
         }
 

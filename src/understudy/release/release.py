@@ -501,19 +501,25 @@ class Release:
 
 def summarize(release: Release) -> dict[str, Any]:
     """Summarize a release as plain data, for scripts; public facts only."""
-    receipt = release.receipt
     return {
-        "mechanism": release.mechanism,
+        **summarize_account(release.mechanism, release.receipt, release.default_rows),
+        "columns": list(release.schema.domain),
+        "measurements": len(release.measurements),
+        "charges": len(release.receipt.charges),
+        "notes": list(release.notes),
+        "quality": None if release.quality is None else release.quality.to_dict_with_interval(),
+    }
+
+
+def summarize_account(mechanism: str, receipt: Receipt, default_rows: int) -> dict[str, Any]:
+    """Summarize what releases of one table and of linked tables have in common, as plain data."""
+    return {
+        "mechanism": mechanism,
         "guarantee": receipt.guarantee(),
         "epsilon": receipt.epsilon,
         "delta": receipt.delta,
         "rho": receipt.rho,
         "insecure": receipt.insecure,
         "rehearsal": receipt.rehearsal,
-        "default_rows": release.default_rows,
-        "columns": list(release.schema.domain),
-        "measurements": len(release.measurements),
-        "charges": len(receipt.charges),
-        "notes": list(release.notes),
-        "quality": None if release.quality is None else release.quality.to_dict_with_interval(),
+        "default_rows": default_rows,
     }

@@ -28,7 +28,7 @@ def tables_of_joint(cliques: list[tuple[str, str]], rows: int = 10_000) -> dict:
     return {c: whole.sum(axis=tuple(i for i, name in enumerate("abcde") if name not in c)) for c in cliques}
 
 
-def counted(rows: dict, clique: tuple[str, ...]) -> np.ndarray:
+def count_cells(rows: dict, clique: tuple[str, ...]) -> np.ndarray:
     out = np.zeros([SIZES[column] for column in clique])
     np.add.at(out, tuple(rows[column] for column in clique), 1)
     return out
@@ -36,7 +36,7 @@ def counted(rows: dict, clique: tuple[str, ...]) -> np.ndarray:
 
 def mean_l1(rows: dict, tables: dict) -> float:
     n = len(rows["a"])
-    return float(np.mean([np.abs(counted(rows, c) / n - t / t.sum()).sum() for c, t in tables.items()]))
+    return float(np.mean([np.abs(count_cells(rows, c) / n - t / t.sum()).sum() for c, t in tables.items()]))
 
 
 @pytest.mark.parametrize(("alpha", "share"), [(2.0, [0.4, 0.6]), (1.0, [0.6, 0.4])])
@@ -77,9 +77,9 @@ def test_columns_that_no_table_joins_stay_independent() -> None:
     model = GumModel(DOMAIN, 1e4, tables_of_joint([("a", "b"), ("d", "e")]))
     rows = model.sample(20_000, np.random.default_rng(2))
     for pair in (("a", "c"), ("b", "d"), ("a", "e")):
-        product = np.multiply.outer(*(counted(rows, (column,)) for column in pair)) / 20_000
+        product = np.multiply.outer(*(count_cells(rows, (column,)) for column in pair)) / 20_000
         # the sum of |N(0, p q n)|-like deviations of independent rows is about 0.8 sqrt(cells n)
-        assert np.abs(counted(rows, pair) - product).sum() < 2.5 * np.sqrt(product.size * 20_000)
+        assert np.abs(count_cells(rows, pair) - product).sum() < 2.5 * np.sqrt(product.size * 20_000)
 
 
 def test_appending_undoes_hanging_columns_in_order() -> None:

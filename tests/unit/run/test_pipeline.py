@@ -21,7 +21,7 @@ from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
 from understudy.run import pipeline
 from understudy.source import MemorySource
-from understudy.testing.twin import describe_error as everything_told
+from understudy.testing.twin import describe_error as whole_message
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 KEPT = replace(SCHEMA, columns=tuple(column.model_copy(update={"on_unknown": "other"}) for column in SCHEMA.columns))
@@ -347,11 +347,11 @@ def test_what_was_paid_for_is_kept_and_finished_at_no_cost(tmp_path, monkeypatch
         patch.setattr(Independent, "fit", stopping(error, after))
         with pytest.raises(raised) as caught:
             run(tmp_path)
-    told = everything_told(caught.value)
+    message = whole_message(caught.value)
     (one,) = Ledger().reservations("d")
-    assert "The charges stand and every answer is recorded" in told
-    assert f"understudy resume {one.run}" in told
-    assert "boom" not in told
+    assert "The charges stand and every answer is recorded" in message
+    assert f"understudy resume {one.run}" in message
+    assert "boom" not in message
     assert list(tmp_path.iterdir()) == []
     assert (one.state, one.answers) == ("unfinished", after)
     assert us.Ledger().total("d").runs == 1
@@ -379,7 +379,7 @@ def test_a_run_that_stops_before_its_first_answer_gives_its_budget_back(tmp_path
     monkeypatch.setattr(MemorySource, "counts", _raising(RuntimeError("boom")))
     with pytest.raises(errors.InternalError, match=r"RuntimeError at .*; nothing was spent") as caught:
         run(tmp_path)
-    assert "boom" not in everything_told(caught.value)
+    assert "boom" not in whole_message(caught.value)
     (one,) = Ledger().reservations("d")
     assert one.state == "cancelled"
     assert us.Ledger().total("d").runs == 0
@@ -619,7 +619,7 @@ def test_nothing_private_is_shown_when_a_run_breaks_after_an_answer(tmp_path, mo
     monkeypatch.setattr(us.Release, "of", _raising(ValueError("the cell holds 4711")))
     with pytest.raises(errors.RunInterrupted, match=r"ValueError at test_pipeline.py:[0-9]+") as caught:
         run(tmp_path)
-    assert "4711" not in everything_told(caught.value)
+    assert "4711" not in whole_message(caught.value)
 
 
 def test_what_is_in_the_ledger_starts_the_run_again_and_holds_no_seed_and_no_row(tmp_path):

@@ -46,7 +46,7 @@ def reserve(ledger, budget=BUDGETS["gaussian"]):
     return ledger.reserve("people", budget, unit="one row", spec={"place": {}}, key="it")
 
 
-def asked(table, *, recoded=True):
+def ask_everything(table, *, recoded=True):
     """Every kind of answer about codes, in order; `recoded` merges codes before the last measurement."""
     against = {pair: np.full(table.domain.cells(pair), 0.5) for pair in PAIRS}
     return [
@@ -75,12 +75,12 @@ def plain(answer):
 def test_answers_of_every_kind_come_back_exactly_and_no_row_is_read_for_them(ledger, noise):
     handle = reserve(ledger, BUDGETS[noise])
     table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS[noise], recorder=Recorder(ledger, handle))
-    first = asked(table)
+    first = ask_everything(table)
     assert {kind.noise for kind in table.account.charges} == {noise, "exponential"}
 
     recorder = Recorder(ledger, ledger.continue_run(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS[noise], recorder=recorder)
-    assert list(map(plain, asked(again))) == list(map(plain, first))
+    assert list(map(plain, ask_everything(again))) == list(map(plain, first))
     assert again.account.charges == table.account.charges
     kept = [first[1][0], first[1][1], first[4][0]]
     assert list(map(plain, recorder.measurements)) == list(map(plain, kept))
@@ -379,7 +379,7 @@ def test_what_is_recorded_holds_no_count_and_nothing_of_the_rows_but_the_answers
     for rows in (ROWS, [[2, 1, 1]] * 7):
         handle = ledger.reserve("people", BUDGETS["gaussian"], unit="one row", spec={})
         table = PrivateTable(CodedSource(SIZES, rows), BUDGETS["gaussian"], recorder=Recorder(ledger, handle))
-        asked(table)
+        ask_everything(table)
         bodies = [dict(body) for body, _ in ledger.continue_run(handle.run).answers]
         said.append([{key: value for key, value in body.items() if key != "answer"} for body in bodies])
     assert said[0] == said[1]
