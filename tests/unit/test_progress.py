@@ -1,11 +1,13 @@
 """Steps of progress."""
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
 from numba import njit
+from numba.core.errors import TypingError
 
 from understudy.progress import Step, report_compiling
 
@@ -27,6 +29,26 @@ def test_compiling_is_reported_once_for_a_loop_and_what_it_calls() -> None:
     with report_compiling(steps.append):
         outer(3.0)
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_collected_after_compiling_if_it_was_before(collecting: bool) -> None:
+    @njit
+    def double(x: float) -> float:
+        return x * 2.0
+
+    states: list[bool] = []
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with report_compiling(lambda _: states.append(gc.isenabled())):
+            double(1.0)
+            assert gc.isenabled() is collecting
+            with pytest.raises(TypingError):
+                double("no number")
+            assert gc.isenabled() is collecting
+    finally:
+        gc.enable()
+    assert states == [collecting, collecting]
 
 
 FIRST_RUN = """
