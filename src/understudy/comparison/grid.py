@@ -50,6 +50,7 @@ from understudy.ledger import Ledger, RunHandle
 from understudy.ledger.spending import Reservation, add_up
 from understudy.metric import Rows
 from understudy.metric.registry import average, get_metric, measure
+from understudy.metric.tables import Answers
 from understudy.progress import Progress, Step, silent
 from understudy.run.pipeline import COMPARISON, RunSpec, dataset_name, make_uncharged, place_of, resolve
 from understudy.schema import Schema, frame_kind
@@ -739,8 +740,7 @@ def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     score, begun = content["score"], time.process_time()
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
-        schema, frames = _make_rows(table, content["run"], seeds, bounded=content["bounded"])
-        made = [Rows.of(frame, schema, what="synthetic table") for frame in frames]
+        schema, made = _make_tables(table, content["run"], seeds, bounded=content["bounded"])
         real = table.real(schema)
     except Exception as error:
         return {"outcome": f"failed: {_words(error)}", "seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
@@ -748,6 +748,8 @@ def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     scored, scores = time.process_time(), dict[str, Any]()
     for name, settings in score["metrics"]:
         try:
+            if get_metric(name).rows and not isinstance(made[0], Rows):
+                raise SettingError(f"{name} needs rows, and this mechanism publishes answers without rows")
             each = [measure(real, one, schema, [name], {name: settings}, seed=score["seed"])[0] for one in made]
         except Exception as error:
             scores[name] = f"failed: {_words(error)}"
@@ -763,18 +765,25 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _make_rows(table: Any, run: Mapping[str, Any], seeds: Sequence[int], *, bounded: bool) -> tuple[Schema, list[Any]]:
-    """Return the synthetic tables of a run, and the schema that describes them.
+def _make_tables(
+    table: Any, run: Mapping[str, Any], seeds: Sequence[int], *, bounded: bool
+) -> tuple[Schema, Sequence[Rows | Answers]]:
+    """Return the synthetic tables of a run, or the answers of a mechanism without rows, and the schema of them.
 
     **Privacy.** With `bounded` the number of rows is used as it is: `Study.check` has refused that unless the table is
     declared public.
     """
     if run["mechanism"] == SUBSAMPLE:
-        share = float(run["settings"].get("share", SHARE))
-        return table.schema, [_subsample(table.frame, share, seed) for seed in seeds]
-    schema = replace(table.schema, rows=table.frame.num_rows) if bounded else table.schema
-    release = make_uncharged(RunSpec(data=table.frame, schema=schema, **run))
-    return release.schema, [release.sample(seed=seed) for seed in seeds]
+        share, schema = float(run["settings"].get("share", SHARE)), table.schema
+        frames = [_subsample(table.frame, share, seed) for seed in seeds]
+    else:
+        declared = replace(table.schema, rows=table.frame.num_rows) if bounded else table.schema
+        release = make_uncharged(RunSpec(data=table.frame, schema=declared, **run))
+        schema = release.schema
+        if release.settings.get("raw"):
+            return schema, [Answers(schema.domain, release.measurements)]
+        frames = [release.sample(seed=seed) for seed in seeds]
+    return schema, [Rows.of(frame, schema, what="synthetic table") for frame in frames]
 
 
 def _subsample(frame: pa.Table, share: float, seed: int) -> pa.Table:

@@ -31,7 +31,7 @@ from understudy.metric import (
     workload,
 )
 from understudy.metric.base import Metric, Part, Score
-from understudy.metric.tables import Rows
+from understudy.metric.tables import Answers, Rows
 from understudy.progress import Progress, Step, report_compiling, silent
 from understudy.schema import Schema
 
@@ -138,7 +138,7 @@ def average(scores: Sequence[Score]) -> Score:
 
 def measure(
     real: Rows,
-    synthetic: Rows,
+    synthetic: Rows | Answers,
     schema: Schema,
     metrics: Sequence[str] | None = None,
     settings: Given | None = None,
@@ -150,7 +150,7 @@ def measure(
 
     Args:
         real: the real rows.
-        synthetic: the synthetic rows.
+        synthetic: the synthetic rows, or answers where a mechanism makes no rows.
         schema: what is public about both.
         metrics: names; None: all that can run.
         settings: settings by metric, as plain values.

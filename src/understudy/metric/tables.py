@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError, SettingError
+from understudy.measurement import Measurement, combine, noisy_total
 from understudy.metric.base import Counted
 from understudy.schema import Dialect, Schema
 from understudy.schema.axis import AxisColumn
@@ -106,6 +107,41 @@ class Rows:
             raise InputError("the real table has fewer than two rows, so it cannot be split; give more rows")
         order = rng.permutation(self.rows)
         return self.take(np.sort(order[: self.rows // 2])), self.take(np.sort(order[self.rows // 2 :]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answers:
+    """Noisy marginals in place of rows, from a mechanism that publishes nothing else; metrics of counts score them.
+
+    Attributes:
+        domain: the coded columns.
+        measurements: the answers.
+
+    **Privacy.** Charged measurements only; any use of them is post-processing.
+    """
+
+    domain: Domain
+    measurements: Sequence[Measurement]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, estimated from the answers."""
+        return round(noisy_total(self.measurements))
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Return the noisy counts of each clique's cells.
+
+        Raises:
+            SettingError: for a marginal that was not measured.
+        """
+        known: dict[Clique, list[Measurement]] = {}
+        for measurement in self.measurements:
+            known.setdefault(measurement.clique, []).append(measurement)
+        for clique in cliques:
+            if clique not in known:
+                raise SettingError(f"the marginal of {clique_text(clique)} was not measured; name it in the workload")
+            noisy: NDArray[Any] = combine(known[clique])[0]
+            yield clique, noisy
 
 
 def require_same_columns(real: Any, synthetic: Any) -> Domain:

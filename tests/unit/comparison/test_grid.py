@@ -22,7 +22,7 @@ import understudy as us
 from understudy import svg
 from understudy.cli import app
 from understudy.comparison import Comparison
-from understudy.comparison.grid import _Loaded, _make_rows
+from understudy.comparison.grid import _Loaded, _make_tables
 from understudy.comparison.page import (
     Scores,
     collect_scores,
@@ -382,7 +382,7 @@ def test_a_run_may_have_its_own_delta_and_a_public_number_of_rows(rows: pd.DataF
     table = _Loaded(pa.Table.from_pandas(rows), SCHEMA)
     run: dict[str, Any] = {"mechanism": "independent", "paper": False, "settings": {}, "epsilon": 1, "delta": 1e-9}
     for bounded in (False, True):
-        schema, _ = _make_rows(table, run, [0], bounded=bounded)
+        schema, _ = _make_tables(table, run, [0], bounded=bounded)
         assert schema.rows == (400 if bounded else None)
     found = us.compare(rows, SCHEMA, mechanisms=mechanisms, public=True, jobs=1)
     assert set(found.results["outcome"].to_pylist()) == {"done"}
@@ -391,6 +391,18 @@ def test_a_run_may_have_its_own_delta_and_a_public_number_of_rows(rows: pd.DataF
             us.compare(rows, SCHEMA, mechanisms=wrong, public=True)
     with pytest.raises(SettingError, match="the number of rows is public only if the table is"):
         us.compare(rows, SCHEMA, mechanisms="mst:rows=public", epsilon_total=5)
+
+
+def test_answers_without_rows_are_scored_as_they_are(rows: pd.DataFrame) -> None:
+    """`gaussian` as published answers the workload; rows of its columns would miss that `b` depends on `a`."""
+    given: dict[str, Any] = {"epsilons": 1000, "workload": "all-2way", "metrics": ["workload_error", "specks"]}
+    found = us.compare(rows, SCHEMA, mechanisms=["gaussian:paper", "independent"], **given, public=True, jobs=1)
+    lines = [line for line in found.results.to_pylist() if line["part"] == ""]
+    scores = {(line["mechanism"], line["metric"]): (line["value"], line["outcome"]) for line in lines}
+    assert scores["gaussian:paper", "workload_error"][0] < 0.02
+    assert scores["independent", "workload_error"][0] > 0.2
+    assert scores["gaussian:paper", "specks"] == (None, "failed: specks needs rows, and this mechanism publishes answers without rows")  # noqa: E501 # fmt: skip
+    assert scores["independent", "specks"][1] == "done"
 
 
 def test_a_study_may_name_a_public_table(rows: pd.DataFrame, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import SettingError
+from understudy.measurement import Measurement
 from understudy.metric.disclosure import Settings as Disclosure
 from understudy.metric.disclosure import disclosure
 from understudy.metric.k_marginal import Settings as KMarginal
@@ -37,7 +38,7 @@ from understudy.metric.propensity import (
 )
 from understudy.metric.range_queries import Settings as Ranges
 from understudy.metric.range_queries import range_queries
-from understudy.metric.tables import Pair, Rows
+from understudy.metric.tables import Answers, Pair, Rows
 from understudy.metric.workload import Settings as Workload
 from understudy.metric.workload import workload_error
 from understudy.schema import Schema
@@ -233,6 +234,16 @@ def test_workload_by_hand() -> None:
     assert score.part("share", "mean") == pytest.approx(0.3)
     weighted = workload_error(real, made, schema, Workload(cliques=(("a",),), weights=(2.0,)), RNG(0))
     assert weighted.value == pytest.approx(1.2)
+
+
+def test_workload_error_of_answers_without_rows() -> None:
+    """Two answers (4, 7) and (6, 3) of sigma 1 average to (5, 5): 2 |6 - 5| / 10 rows."""
+    schema, real = one_column(2), rows_of([6, 4], one_column(2))
+    answers = Answers(schema.domain, [Measurement(("a",), np.array(values), 1.0) for values in ([4, 7], [6, 3])])
+    assert answers.rows == 10
+    assert workload_error(real, answers, schema, Workload(cliques=(("a",),)), RNG(0)).value == pytest.approx(0.2)
+    with pytest.raises(SettingError, match="the marginal of a was not measured"):
+        workload_error(real, Answers(schema.domain, []), schema, Workload(cliques=(("a",),)), RNG(0))
 
 
 def test_numbers_of_a_shifted_column() -> None:
