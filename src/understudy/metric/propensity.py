@@ -365,18 +365,19 @@ def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     uncertain outside of the sample as inside, and no longer chosen to fit the rows that are scored.
     """
     data = stack_tables(real, synthetic, settings, rng)
-    parts: list[Part] = []
-    notes = data.notes
+    parts, nulls, notes = list[Part](), dict[str, float](), data.notes
     for model in settings.models:
         complexity = _complexity(model, data, settings, rng)
         found = score_in_sample(model, data, complexity)
-        parts.append(Part("model", model, found.pmse / _estimate_null(model, data, found, complexity, settings, rng)))
+        nulls[model] = _estimate_null(model, data, found, complexity, settings, rng)
+        parts.append(Part("model", model, found.pmse / nulls[model]))
         if model == "logistic":
             parts.append(Part("model", "logistic, standardised", _standardise(found)))
         if settings.cross_validated:
-            held = _hold_out(model, data, complexity, settings, rng)
-            expected = _estimate_held_out_null(model, data, held, complexity, settings, rng)
-            parts.append(Part("model", f"{model}, cross-validated", held.pmse / expected))
+            held, name = _hold_out(model, data, complexity, settings, rng), f"{model}, cross-validated"
+            nulls[name] = _estimate_held_out_null(model, data, held, complexity, settings, rng)
+            parts.append(Part("model", name, held.pmse / nulls[name]))
+    parts += [Part("setting", f"null of {name}", expected) for name, expected in nulls.items()]
     if any(part.name == "cart" and part.value > _LARGEST_RATIO for part in parts):
         notes += ("The tree's null is next to nothing, so its ratio says no more than 'clearly different'.",)
     return PMSE_RATIO.score(parts[0].value, parts, notes)

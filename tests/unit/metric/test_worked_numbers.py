@@ -127,7 +127,9 @@ def test_propensity_examples(
     assert pmse(*tables, schema, settings, RNG(0)).value == pytest.approx(value, abs=1e-8)
     share = sum(made) / (sum(real) + sum(made))
     assert null_expectation(2, sum(real) + sum(made), share) == pytest.approx(null, abs=1e-9)
-    assert pmse_ratio(*tables, schema, settings, RNG(0)).value == pytest.approx(ratio, abs=1e-4)
+    found = pmse_ratio(*tables, schema, settings, RNG(0))
+    assert found.value == pytest.approx(ratio, abs=1e-4)
+    assert found.part("setting", "null of logistic") == pytest.approx(null, abs=1e-9)
     assert specks(*tables, schema, settings, RNG(0)).value == pytest.approx(distance, abs=1e-9)
 
 
