@@ -39,8 +39,15 @@ def plan(
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
     mechanism: Annotated[
-        str, typer.Option("--mechanism", "-m", metavar="LIST", help="Mechanisms to compare.")
-    ] = "independent,mst,adaptive,privsyn",
+        str | None,
+        typer.Option(
+            "--mechanism",
+            "-m",
+            metavar="LIST",
+            help="Mechanisms to compare. Default: independent,mst,adaptive,privsyn; for linked tables "
+            "independent,mst,adaptive.",
+        ),
+    ] = None,
     accuracy: Annotated[
         str | None,
         typer.Option(
@@ -61,12 +68,13 @@ def plan(
     """
     from understudy.planning import Accuracy
     from understudy.planning import plan as make_plan
+    from understudy.planning.plan import MECHANISMS
     from understudy.schema.linked import LinkedSchema, load_any
 
     loaded = load_any(schema)
     about = None if people is None else _parse_people(people)
     epsilons = None if epsilon is None else parse_numbers("--epsilon", epsilon)
-    names = [name.strip() for name in mechanism.split(",") if name.strip()]
+    names = None if mechanism is None else [name.strip() for name in mechanism.split(",") if name.strip()]
     if isinstance(loaded, LinkedSchema):
         if accuracy is not None:
             raise SettingError("--accuracy: not possible with linked tables; compare budgets with --epsilon")
@@ -77,7 +85,7 @@ def plan(
         people=about,
         epsilons=epsilons,
         delta=delta,
-        mechanisms=names,
+        mechanisms=MECHANISMS if names is None else names,
         accuracy=None if accuracy is None else Accuracy.parse(accuracy),
     )
     print_result(_words(made), made.to_dict(), as_json=as_json)
@@ -88,12 +96,13 @@ def _plan_linked(
     people: int | None,
     epsilons: list[float] | None,
     delta: float | None,
-    mechanisms: list[str],
+    names: list[str] | None,
     *,
     as_json: bool,
 ) -> None:
-    from understudy.planning.linked import plan_linked
+    from understudy.planning.linked import LINKED_MECHANISMS, plan_linked
 
+    mechanisms = LINKED_MECHANISMS if names is None else names
     made = plan_linked(schema, people=people, epsilons=epsilons, delta=delta, mechanisms=mechanisms)
     title = f"{len(schema.tables)} tables, about {made.people} {schema.root}; delta {made.delta:g}. No data was read."
     lines = [title]

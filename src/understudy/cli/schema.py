@@ -23,6 +23,7 @@ from understudy.cli.console import (
     print_result,
     refuse_password,
 )
+from understudy.cli.run import parse_tables
 from understudy.errors import InputError, OutputError, SettingError
 from understudy.files import write_text
 
@@ -47,11 +48,15 @@ _UNSAID = """\
 
 @app.command()
 def draft(
-    data: Annotated[
-        str,
-        typer.Argument(help="The private table: CSV, Parquet, .sav, .dta, .xlsx; with --discover also a database URL."),
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the draft (.yaml or .json).")],
+    data: Annotated[
+        str | None,
+        typer.Argument(help="The private table: CSV, Parquet, .sav, .dta, .xlsx; with --discover also a database URL."),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(help="Linked tables: a folder with a file for each, or NAME=PATH; repeatable."),
+    ] = None,
     unit: Annotated[
         str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
     ] = None,
@@ -79,7 +84,16 @@ def draft(
     released: `understudy schema review` comes next.
 
     With --discover no row is read and nothing is spent: `synthesize` discovers types, bounds, bins and values.
+
+    With --tables a data package of linked tables is proposed: their keys, references and largest numbers of children.
     """
+    place = parse_tables(data, tables or [])
+    if tables:
+        if discover or types or unit is not None or header is not None:
+            raise SettingError("--tables: leave out --unit, --discover, --type and --header; edit the draft instead")
+        _draft_tables(place, output, quiet=quiet, as_json=as_json)
+        return
+    data = str(place)
     if discover:
         if header is not None:
             raise SettingError(
@@ -114,6 +128,27 @@ def _draft_from_rows(
     lines.append(f"Next: understudy schema review {path}")
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": columns, "questions": questions}
     print_result("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
+
+
+def _draft_tables(place: str | dict[str, str], output: Path, *, quiet: bool, as_json: bool) -> None:
+    """Draft a data package from the rows of linked tables; marked custodian-only, because it shows their values."""
+    from understudy.schema.custodian import MARK, mark_path, unmark_path
+    from understudy.source.draft_linked import draft_tables
+
+    path = mark_path(output)
+    refuse_existing(path, unmark_path(path))
+    proposal = draft_tables(place)
+    resources, questions = proposal.content["resources"], list(proposal.questions)
+    comments = {column: [_OURS + note] for column, note in proposal.notes.items()}
+    if path.suffix == ".json":
+        text = format_page(proposal.content | {"description": MARK}, ".json")
+    else:
+        text = _annotate_package(proposal.content, comments, mark=True)
+    write_text(text, path, private=True)
+    lines = [MARK, f"Draft of {len(resources)} linked tables: {path}", *questions]
+    lines.append(f"Next: understudy schema review {path}")
+    facts = {"custodian_only": MARK, "draft": str(path), "tables": len(resources), "questions": questions}
+    print_result("\n".join(lines), facts, quiet=quiet, as_json=as_json)
 
 
 def _draft_from_names(
@@ -157,15 +192,22 @@ def review(
     Asks about one column at a time. A release refuses a column until it is reviewed. The same can be done in an
     editor: correct what a column says and change `status: draft` to `status: reviewed`. What was answered before an
     interruption is kept, and so are comments above columns, except those of the draft (`# draft: ...`) once every
-    column is reviewed.
+    column is reviewed. A column of linked tables is accepted as TABLE.COLUMN.
     """
     from understudy.schema import Schema
     from understudy.schema.custodian import find_marked, mark_path, unmark_path
-    from understudy.schema.file import states_unit
+    from understudy.schema.file import parse_content, read_schema_text, states_unit
+    from understudy.schema.linked import is_package
 
     path = find_marked(schema)
     done = output or unmark_path(path)
     refuse_existing(*({done, mark_path(output or path)} - {path}))
+    if is_package(parse_content(read_schema_text(path), path)):
+        if unit is not None:
+            raise SettingError("--unit: of linked tables, the root is protected; leave it out")
+        drafts, dropped, target, stopped = _review_package(path, output or path, done, accept)
+        _print_review(drafts, dropped, target, stopped=stopped, quiet=quiet, as_json=as_json)
+        return
     content = Schema.load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
@@ -181,13 +223,59 @@ def review(
     drafts = [column.name for column in result.columns if column.status == "draft"]
     target = mark_path(output or path) if drafts else done
     _save(result, target, comments, is_draft=bool(drafts))
-    left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     dropped = [column.name for column in result.columns if column.kind == "drop"]
+    _print_review(drafts, dropped, target, stopped=stopped, quiet=quiet, as_json=as_json)
+
+
+def _print_review(
+    drafts: list[str], dropped: list[str], target: Path, *, stopped: bool, quiet: bool, as_json: bool
+) -> None:
+    left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     left += f" Dropped: {', '.join(dropped)}." if dropped else ""
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
     print_result(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
     if stopped:
         raise typer.Exit(INTERRUPTED)
+
+
+def _review_package(
+    path: Path, output: Path, done: Path, accept: list[str] | None
+) -> tuple[list[str], list[str], Path, bool]:
+    """Ask about the columns of linked tables, table by table, and save the package.
+
+    Returns:
+        The columns that are still drafts, those that were dropped, where the package is, and whether the person
+        stopped early.
+    """
+    from understudy.schema.custodian import mark_path
+    from understudy.schema.linked import LinkedSchema
+
+    content, comments, stopped = LinkedSchema.load(path).to_dict(), _read_comments(path), False
+    fields = {f"{one['name']}.{each['name']}": each for one in content["resources"] for each in one["schema"]["fields"]}
+    if accept and (wrong := [name for name in accept if name not in fields]):
+        raise SettingError(f"--accept {wrong[0]}: write TABLE.COLUMN; the columns are {', '.join(fields)}")
+    for resource in content["resources"]:
+        if stopped:
+            break
+        table, one = f"{resource['name']}.", resource["schema"]
+        mine = None if accept is None else [name.removeprefix(table) for name in accept if name.startswith(table)]
+        notes = {name.removeprefix(table): above for name, above in comments.items() if name.startswith(table)}
+        asking = not accept and any(map(_is_draft, one["fields"]))
+        one["fields"], stopped = _ask_fields(one["fields"], mine, notes, where=f"Table {resource['name']}, column")
+        asked = _review_rules({"understudy": {}} | one, asking=asking and not stopped)
+        resource["schema"] = (
+            one | {"fields": asked["fields"]} | ({"understudy": asked["understudy"]} if "understudy" in one else {})
+        )
+    result = LinkedSchema.from_dict(content)
+    named = {f"{name}.{column.name}": column for name, one in result.tables.items() for column in one.columns}
+    drafts = [name for name, column in named.items() if column.status == "draft"]
+    target = mark_path(output) if drafts else done
+    if target.suffix == ".json":
+        result.save(target, overwrite=True)
+    else:
+        kept = {name: [c for c in above if drafts or not c.startswith(_OURS)] for name, above in comments.items()}
+        write_text(_annotate_package(result.to_dict(), kept, mark=bool(drafts)), target, private=bool(drafts))
+    return drafts, [name for name, column in named.items() if column.kind == "drop"], target, stopped
 
 
 def _review_rules(content: dict[str, Any], *, asking: bool) -> dict[str, Any]:
@@ -262,11 +350,15 @@ many rows of each person are used, as in patient_id:3."""
 
 
 def _ask_fields(
-    fields: list[dict[str, Any]], accept: list[str] | None, comments: Mapping[str, Sequence[str]]
+    fields: list[dict[str, Any]],
+    accept: list[str] | None,
+    comments: Mapping[str, Sequence[str]],
+    *,
+    where: str = "Column",
 ) -> tuple[list[dict[str, Any]], bool]:
     """Ask about every drafted field, with a way back; returns the fields, and whether the person stopped early."""
     done, asked = list(fields), [place for place, field in enumerate(fields) if _is_draft(field)]
-    if accept:
+    if accept is not None:
         for place in asked:
             done[place] = _decide(fields[place], "a" if fields[place]["name"] in accept else "l")
         return done, False
@@ -275,7 +367,7 @@ def _ask_fields(
         while turn < len(asked):
             place = asked[turn]
             field = done[place] if _is_draft(done[place]) else fields[place]
-            _show_field(field, f"Column {turn + 1} of {len(asked)}", comments.get(field["name"], []))
+            _show_field(field, f"{where} {turn + 1} of {len(asked)}", comments.get(field["name"], []))
             answer = typer.prompt(_QUESTION, default="l", value_proc=_parse_letter, err=True)
             if answer == "b":
                 turn = max(0, turn - 1)
@@ -410,16 +502,25 @@ _OURS = "draft: "
 """How a draft's own comments begin. They tell what was seen in the rows, so a reviewed schema does not keep them."""
 
 
+_QUOTES = "'\""
+
+
 def _read_comments(path: Path) -> dict[str, list[str]]:
-    """Read the comments directly above each column of a YAML file."""
+    """Read the comments directly above each column of a YAML file; columns of linked tables are TABLE.COLUMN."""
     found: dict[str, list[str]] = {}
     above: list[str] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    table, package = "", "resources:" in lines
+    for line in lines:
         if line.lstrip().startswith("#"):
             above.append(line.lstrip("# ").rstrip())
             continue
-        if line.lstrip().startswith("- name: ") and above:
-            found[line.lstrip().removeprefix("- name: ").strip().strip("'\"")] = above
+        if line.lstrip().startswith("- name: "):
+            name = line.lstrip().removeprefix("- name: ").strip().strip(_QUOTES)
+            if package and line.startswith("- "):
+                table = f"{name}."
+            elif above:
+                found[table + name] = above
         above = []
     return found
 
@@ -620,6 +721,23 @@ def _annotate(content: dict[str, Any], comments: Mapping[str, Sequence[str]], *,
     rest["understudy"] = {key: value for key, value in ours.items() if key != "custodian_only"}
     rest["understudy"] |= {"custodian_only": MARK} if mark else {}
     return "\n".join(lines) + "\n" + format_page(rest) + ("" if "privacy_unit" in ours else _UNSAID)
+
+
+def _annotate_package(content: dict[str, Any], comments: Mapping[str, Sequence[str]], *, mark: bool) -> str:
+    """Format a data package as YAML with comments above its columns, and if asked with the custodian's mark on top."""
+    from understudy.schema.custodian import MARK
+
+    lines, table = [f"# {MARK}"] if mark else [], ""
+    for line in format_page(content).splitlines():
+        if line.startswith("- name: "):
+            table = line.removeprefix("- name: ")
+        elif (start := line.find("- name: ")) > 0:
+            lines += [
+                f"{' ' * start}# {comment}"
+                for comment in comments.get(f"{table}.{line[start + 8 :].strip(_QUOTES)}", ())
+            ]
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 # -- The text of `understudy schema check`.

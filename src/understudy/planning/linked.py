@@ -17,7 +17,7 @@ from understudy.planning.predict import PlannedTable, predict
 from understudy.schema.linked import LinkedSchema
 from understudy.schema.schema import PrivacyUnit
 
-LINKED_MECHANISMS = ("independent", "mst")
+LINKED_MECHANISMS = ("independent", "mst", "adaptive")
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
             del cells[name]  # whole numbers may turn out to be days between dates
         fields.append({"name": name} | field)
         notes[name] = note
-        forms[name] = _key_form(seen) if seen.distinct > _FEW_KEYS else {"kind": "id"}
+        forms[name] = key_form(seen) if seen.distinct > _FEW_KEYS else {"kind": "id"}
         if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
             named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
             shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _looks_like_keys(seen) else []
@@ -349,7 +349,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     if seen.typed == "nested":
         return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
-        key = {"understudy": _key_form(seen) if _KEY_NAME.search(name) else {"kind": "drop"}}
+        key = {"understudy": key_form(seen) if _KEY_NAME.search(name) else {"kind": "drop"}}
         amounts = _propose_with_unit(seen) if not _KEY_NAME.search(name) else None
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
@@ -607,7 +607,7 @@ def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -
     return None if usual == "%Y-%m-%dT%H:%M:%S" else usual
 
 
-def _key_form(seen: Profile) -> dict[str, Any]:
+def key_form(seen: Profile) -> dict[str, Any]:
     """Propose fresh keys of the same form: C2021-001 becomes C####-###, and keys without one form running numbers.
 
     The letters that all keys share are no key of a person.

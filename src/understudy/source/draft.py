@@ -40,7 +40,7 @@ def draft(data: Any, *, unit: str | None = None, header: bool | None = None) -> 
     """
     if isinstance(data, str | PathLike):
         place = fspath(data)
-        table, names, dialect, asides = _read_whole_table(place, header)
+        table, names, dialect, asides = read_whole_table(place, header)
     else:
         place, dialect, asides = "the table", Dialect(), []
         names = [str(name) for name in getattr(data, "column_names", getattr(data, "columns", ()))]
@@ -138,7 +138,7 @@ _HEADLESS = (
 )
 
 
-def _read_whole_table(data: str, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
+def read_whole_table(data: str, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
     """Read every column of a table before there is a schema, by means of a provisional schema.
 
     Returns:

@@ -297,6 +297,10 @@ def test_a_plan_shows_every_virtual_table(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for name, share in divide_budget(clinic_schema()).items():
         assert re.search(rf"{re.escape(name)} +{100 * share:.0f} % +independent", result.output)
+    names = {line.mechanism for _, line in plan_linked(clinic_schema(), people=2000, epsilons=[1.0]).lines}
+    usual = CliRunner().invoke(app, ["plan", str(tmp_path / "clinic.yaml"), "--people", "~2000", "--epsilon", "1"])
+    assert usual.exit_code == 0, usual.output  # mechanisms that linked tables cannot have are not compared by default
+    assert all(name in usual.output for name in names)
     more = plan_linked(clinic_schema(), people=2000, epsilons=[1.0, 4.0], mechanisms=["independent"])
     first, second = (line.expected.one_way for name, line in more.lines if name == "next(visits)")
     assert second < first
