@@ -464,7 +464,8 @@ def _reserve(
         raise SettingError(
             "no mechanism of the grid can run on this table; `understudy mechanisms` lists what each needs"
         )
-    cost = f"{len(runs)} runs cost epsilon {format_up(total.epsilon)} at delta {format_up(total.delta)} together"
+    words = ("1 run costs", "") if len(runs) == 1 else (f"{len(runs)} runs cost", " together")
+    cost = f"{words[0]} epsilon {format_up(total.epsilon)} at delta {format_up(total.delta)}{words[1]}"
     if epsilon_total is None:
         raise SettingError(
             f"the table is not declared public: {cost}. Agree to that with --epsilon-total {format_up(total.epsilon)} "

@@ -139,7 +139,7 @@ class Answers:
             known.setdefault(measurement.clique, []).append(measurement)
         for clique in cliques:
             if clique not in known:
-                raise SettingError(f"the marginal of {clique_text(clique)} was not measured; name it in the workload")
+                raise SettingError(f"the marginal of {clique_text(clique)} was not measured; choose others")
             noisy: NDArray[Any] = combine(known[clique])[0]
             yield clique, noisy
 

@@ -1,0 +1,145 @@
+"""Write the tables of the studies' pages from their records: means over the runs there are.
+
+    python benchmarks/study.py
+
+A page states which table belongs where, by the study, the metric and a part of its score:
+
+    <!-- table: aim-figure-1 workload_error -->
+    <!-- table: bowen-snoke-match-2 specks "cart, cross-validated" rank -->
+    <!-- end -->
+
+Columns are budgets. Words after the score add to that: `rank`, the mean rank over the budgets; `runs`, how many runs a
+mean has; `mean`, the mean over the budgets; `error`, one minus a score of a million; `wide`, columns are tables and
+budgets, with the median of processor seconds on Adult at epsilon 1 and the largest memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from understudy.yaml_json import read_yaml
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "benchmarks" / "field.md", *sorted((ROOT / "docs" / "study").glob("*.md"))]
+PLACE = re.compile(r"(?<=\n)<!-- table: (.*?) -->\n.*?<!-- end -->\n", re.DOTALL)
+
+
+class Record:
+    """The runs of a study that ended, by table, mechanism and budget."""
+
+    def __init__(self, study: str) -> None:
+        content = read_yaml((ROOT / "examples" / "studies" / f"{study}.yaml").read_text())
+        told = content["mechanisms"]
+        known = {text: label for label, text in told.items()} if isinstance(told, dict) else {one: one for one in told}
+        self.runs: dict[tuple[str, str, float], list[dict[str, Any]]] = defaultdict(list)
+        for line in (ROOT / "docs" / "study" / study / "record.jsonl").read_text().splitlines():
+            run = json.loads(line) if line else {}
+            if run.get("outcome") == "done":
+                table, _, mechanism, epsilon, _ = run["cell"]
+                self.runs[table, known.get(mechanism, mechanism), epsilon].append(run)
+        found = [{key[place] for key in self.runs} for place in range(3)]
+        self.tables = [name for name in content["tables"] if name in found[0]]
+        self.mechanisms = [label for label in known.values() if label in found[1]]
+        self.epsilons = sorted(found[2])
+
+    def value(self, table: str, label: str, epsilon: float, metric: str, part: str) -> float | None:
+        """Return the mean of a score, or of a part of it."""
+        runs = self.runs.get((table, label, epsilon), [])
+        values = [run["scores"][metric][part] for run in runs if isinstance(run["scores"].get(metric), dict)]
+        return mean(values) if values else None
+
+
+def make_table(study: str, metric: str, *words: str) -> str:
+    """Return one table as Markdown."""
+    flags = {"rank", "runs", "mean", "error", "wide"}
+    part, told = next((word for word in words if word not in flags), ""), flags & set(words)
+    record = Record(study)
+
+    def read(table: str, label: str, epsilon: float) -> float | None:
+        value = record.value(table, label, epsilon, metric, part)
+        return 1 - value / 1e6 if value is not None and "error" in told else value
+
+    title = f"{metric}, {part}" if part else metric
+    return make_wide(record, read) if "wide" in told else make_budgets(record, read, title, told)
+
+
+Read = Callable[[str, str, float], float | None]
+
+
+def make_wide(record: Record, read: Read) -> str:
+    """Return a table with a column for each table and budget."""
+    cases = [(table, epsilon) for table in record.tables for epsilon in record.epsilons]
+    lines = [["mechanism", *(f"{table} {epsilon:g}" for table, epsilon in cases), "s", "MiB"]]
+    for label in record.mechanisms:
+        seconds = [run["seconds"] for run in record.runs.get(("adult", label, 1.0), [])]
+        memory = [run["peak_mib"] for key, runs in record.runs.items() if key[1] == label for run in runs]
+        values = [show(read(table, label, epsilon)) for table, epsilon in cases]
+        lines.append([f"`{label}`", *values, f"{median(seconds):.1f}" if seconds else "", f"{max(memory):.0f}"])
+    return to_markdown(lines)
+
+
+def make_budgets(record: Record, read: Read, title: str, told: set[str]) -> str:
+    """Return a table with a column for each budget; several tables follow each other."""
+    extra = [word for word in ("mean", "rank", "runs") if word in told]
+    lines = [[title, *(f"{epsilon:g}" for epsilon in record.epsilons), *extra]]
+    for table in record.tables:
+        if len(record.tables) > 1:
+            lines.append([f"**{table}**", *[""] * (len(lines[0]) - 1)])
+        labels = [label for label in record.mechanisms if any(key[:2] == (table, label) for key in record.runs)]
+        scores = {label: [read(table, label, epsilon) for epsilon in record.epsilons] for label in labels}
+        ranks = rank_rows(scores, lower="error" in told or not title.startswith("nist"))
+        for label in sorted(labels, key=ranks.__getitem__) if "rank" in told else labels:
+            known = [value for value in scores[label] if value is not None]
+            runs = [len(record.runs.get((table, label, epsilon), [])) for epsilon in record.epsilons]
+            counts = sorted({number for number in runs if number})
+            told_by = {
+                "mean": show(mean(known)) if len(known) == len(runs) else "",
+                "rank": f"{ranks[label]:.2f}",
+                "runs": " to ".join(str(number) for number in dict.fromkeys((counts[0], counts[-1]))),
+            }
+            lines.append([label, *map(show, scores[label]), *(told_by[word] for word in extra)])
+    return to_markdown(lines)
+
+
+def rank_rows(scores: dict[str, list[float | None]], *, lower: bool) -> dict[str, float]:
+    """Return the mean rank of each row over the columns; the best is 1."""
+    found: dict[str, list[int]] = {label: [] for label in scores}
+    for column in zip(*scores.values(), strict=True):
+        known = [value if lower else -value for value in column if value is not None]
+        for label, value in zip(scores, column, strict=True):
+            if value is not None:
+                found[label].append(1 + sum(other < (value if lower else -value) for other in known))
+    return {label: mean(ranks) for label, ranks in found.items()}
+
+
+def show(value: float | None) -> str:
+    """Return a number with three digits, or whole if it is large; an empty text for None."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 or not value else f"{value:#.3g}"
+
+
+def to_markdown(lines: list[list[str]]) -> str:
+    rows = [f"| {' | '.join(line)} |\n" for line in lines]
+    return "".join([rows[0], "|---" * len(lines[0]) + "|\n", *rows[1:]])
+
+
+def fill(text: str) -> str:
+    """Return a page with its tables made anew."""
+
+    def replace(place: re.Match[str]) -> str:
+        return f"<!-- table: {place[1]} -->\n{make_table(*shlex.split(place[1]))}<!-- end -->\n"
+
+    return PLACE.sub(replace, text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(fill(page.read_text()))
