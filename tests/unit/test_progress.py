@@ -4,11 +4,13 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
+from understudy import progress
 from understudy.progress import Step, report_compiling
 
 
@@ -29,6 +31,30 @@ def test_compiling_is_reported_once_for_a_loop_and_what_it_calls() -> None:
     with report_compiling(steps.append):
         outer(3.0)
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize("module", progress._READ_ROWS)
+def test_compiling_a_loop_that_reads_rows_is_not_reported(module: str) -> None:
+    """Tables of few rows are counted without it: the step would tell how many there are."""
+
+    def count(x: float) -> float:
+        return x + 1.0
+
+    count.__module__ = module
+    steps: list[Step] = []
+    with report_compiling(steps.append):
+        assert njit(count)(1.0) == 2.0
+    assert steps == []
+
+
+def test_every_module_with_compiled_loops_that_reads_rows_is_known() -> None:
+    source = Path(progress.__file__).parent
+    files = [
+        source / "tabulate.py",
+        *(f for part in ("gate", "source", "discovery") for f in source.glob(f"{part}/*.py")),
+    ]
+    compiled = {file for file in files if "numba" in file.read_text()}
+    assert {source.parent / f"{name.replace('.', '/')}.py" for name in progress._READ_ROWS} == compiled
 
 
 @pytest.mark.parametrize("collecting", [True, False])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 import numpy as np
@@ -136,7 +136,7 @@ class LinkedSchema:
         links: how each table but the root belongs to its parent.
         rows: the number of rows of the root, where it is declared public.
         title: what the tables are called.
-        paths: where the tables are, as the package says; relative to its file.
+        paths: where the tables are, as the package says: below the folder of the tables.
     """
 
     tables: Mapping[str, Schema]
@@ -583,9 +583,20 @@ class _Package:
             links[name] = self._link(name, owners[name] or {}, root, keys, links)
         tables = {name: self._table(name, keys[name], links.get(name)) for name in order}
         title = self._content.get("title")
-        paths = {name: str(self._resources[name]["path"]) for name in order if "path" in self._resources[name]}
+        paths = {name: self._path(name) for name in order if "path" in self._resources[name]}
         rows = self._ours.get("rows")
         return LinkedSchema(tables, keys, links, rows, None if title is None else str(title), paths)
+
+    def _path(self, name: str) -> str:
+        """Return where a table is. The schema becomes part of the release, which must not show folders and users."""
+        path = self._resources[name]["path"]
+        ways = [] if not isinstance(path, str) else [PurePosixPath(path), PureWindowsPath(path)]
+        if not ways or "://" in path or any(way.anchor or ".." in way.parts for way in ways):
+            raise SchemaError(
+                f"table {name!r}: `path` must be one file below the folder of the tables, such as {name}.csv, because "
+                "releases contain it; give tables that are elsewhere by name when you make a release"
+            )
+        return str(path)
 
     def _owner(self, name: str) -> Mapping[str, Any] | None:
         """The foreign key that leads to the unit; keys to public tables are ordinary columns."""

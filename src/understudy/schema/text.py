@@ -91,7 +91,7 @@ _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INFINITE = r"^[+-]?(?i:inf(inity)?)$"
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?")
-_CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:[.]([0-9]{1,6}))?)?")
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5]?[0-9])(?::([0-5]?[0-9])(?:[.]([0-9]{1,9}))?)?")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 """How files write truth values: what readers of files convert to booleans."""
 EMPTY = frozenset(
@@ -114,7 +114,7 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
       rounded to floating point, because one empty cell turns a whole column into floating point.
     - True and false are 1 and 0, because readers convert one into the other.
     - A moment is ISO 8601 with a T, in UTC if it has an offset; midnight without an offset is a date.
-    - A time of day has seconds.
+    - A time of day has seconds, and two digits for each part: 8:30 is 08:30:00.
 
     Any other text is returned unchanged.
 
@@ -141,8 +141,8 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
             return text
     if clock := _CLOCK.fullmatch(bare):
         hour, minute, second, rest = clock.groups()
-        written = f"{hour}:{minute}:{second or '00'}"
-        return f"{written}.{rest:0<6}" if rest and int(rest) else written
+        written, micros = f"{hour:0>2}:{minute:0>2}:{second or '':0>2}", f"{rest or '':0<6}"[:6]
+        return f"{written}.{micros}" if int(micros) else written
     return text
 
 

@@ -210,3 +210,32 @@ def test_rules_are_those_of_every_virtual_table_with_their_columns(tmp_path: Pat
     assert found["first(visits)"] == [root, visits]
     assert found["next(visits)"] == [("prev.visits.day", "visits.day"), root, visits]
     assert found["first(diagnoses)"] == [root, visits]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/srv/ann/v.csv",
+        "../secret/v.csv",
+        "a/../../v.csv",
+        "C:\\ann\\v.csv",
+        "\\\\host\\v.csv",
+        "postgresql://u:p@h/db",
+        ["v.csv"],
+        3,
+    ],
+)
+def test_a_path_that_a_release_must_not_show_is_refused(path: Any) -> None:
+    """The schema is published with the release: no folder outside, no user's name, no password."""
+    package = clinic_package()
+    package["resources"][1]["path"] = path
+    with pytest.raises(SchemaError, match="table 'visits': `path` must be one file below") as caught:
+        LinkedSchema.from_dict(package)
+    assert str(path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["v.csv", "2024/v..csv"])
+def test_a_path_below_the_folder_is_kept(path: str) -> None:
+    package = clinic_package()
+    package["resources"][1]["path"] = path
+    assert LinkedSchema.from_dict(package).to_dict()["resources"][1]["path"] == path
