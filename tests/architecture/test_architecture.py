@@ -421,6 +421,16 @@ def test_the_glossary_has_at_most_forty_words_and_all_are_used():
         assert len(re.findall(rf"\b{word}", text, re.IGNORECASE)) > 5, word
 
 
+def test_a_class_name_stands_for_one_class():
+    """One word, one concept; every metric has its own `Settings`."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(names(path))
+    assert {name: found for name, found in places.items() if len(found) > 1 and name != "Settings"} == {}
+
+
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in PAGE_FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 
 

@@ -30,7 +30,7 @@ DELTA = 0.3
 TWO = {"a": 2, "b": 2}
 EVERYONE = [list(cell) for cell in product(range(2), range(2))] * 40
 ROWS = [[i % 3, i % 2, i % 4, 0] for i in range(60)]
-ONE_ROUND = {"rounds": 1, "first": 0.01, "look": 0.0, "threshold": 0.0}
+ONE_ROUND = {"rounds": 1, "first": 0.01, "second": 0.0, "threshold": 0.0}
 
 
 def _trial(patch, happened, mechanism, rho, present, absent, runs, total):

@@ -12,7 +12,7 @@ from understudy.mechanism import Fit
 from understudy.mechanism.independent import Independent
 from understudy.schema import Recoding
 from understudy.testing.audit import audit
-from understudy.testing.replay import Noise
+from understudy.testing.replay import ReplayedNoise
 
 
 def rows_of(table):
@@ -176,9 +176,9 @@ def test_a_mechanism_that_always_fails_shows_its_error():
 
 def test_noise_that_is_equal_by_chance_is_expected():
     """Over many pairs of draws, coincidences stay below what is expected at most."""
-    rng, noise = np.random.default_rng(0), Noise()
+    rng, noise = np.random.default_rng(0), ReplayedNoise()
     for _ in range(3000):
-        one = Noise()
+        one = ReplayedNoise()
         for _ in range(2):
             one.add(np.rint(rng.normal(0, 2, size=2)), 2.0, "gaussian")
         noise.repeated, noise.expected = noise.repeated + one.repeated, noise.expected + one.expected

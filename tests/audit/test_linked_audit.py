@@ -129,7 +129,7 @@ def test_a_number_of_children_that_leaves_without_a_charge_is_found(
 
     def leak(base: Any, tables: Any, schema: Any, *given: Any, **options: Any) -> Any:
         fits = fit(base, tables, schema, *given, **options)
-        _, parents, _ = tables.rows(schema).coded()["visits"]
+        _, parents, _ = tables.rows(schema).table_codes()["visits"]
         next(iter(fits.values())).model.total = float(len(parents))
         return fits
 

@@ -21,7 +21,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.run import pipeline
-from understudy.run.record import CannotContinue, Recorder
+from understudy.run.record import CannotContinue, RunRecorder
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
@@ -204,7 +204,7 @@ def answer_returned_before_it_is_recorded(patch):
 
 
 def answer_never_recorded(patch):
-    patch.setattr(Recorder, "record", lambda *given: None)
+    patch.setattr(RunRecorder, "record", lambda *given: None)
 
 
 def rows_read_before_the_reservation(patch):
@@ -220,24 +220,24 @@ def rows_read_before_the_reservation(patch):
 
 def rows_read_for_recalled_answers(patch):
     """Every answer is computed anew: a run that is started again gives a second one for the same price."""
-    recall = Recorder.recall
+    recall = RunRecorder.recall
 
     def forgets(recorder, charges, recoding):
         recall(recorder, charges, recoding)
 
-    patch.setattr(Recorder, "recall", forgets)
+    patch.setattr(RunRecorder, "recall", forgets)
 
 
 def other_questions_given_recorded_answers(patch):
     """The first recorded answer is given to whichever question is asked next, and its charge with it."""
-    recall = Recorder.recall
+    recall = RunRecorder.recall
 
     def any_question(recorder, charges, recoding):
         known = recorder._answers[recorder._next : recorder._next + 1]
         charges = [Charge.from_dict(one) for one in known[0][0]["charges"]] if known else charges
         return recall(recorder, charges, recoding)
 
-    patch.setattr(Recorder, "recall", any_question)
+    patch.setattr(RunRecorder, "recall", any_question)
 
 
 def recalled_answers_free(patch):
@@ -248,7 +248,7 @@ def recalled_answers_free(patch):
         recorder = table._PrivateTable__recorder
         if recorder is not None and (recorded := recorder.recall(charges, table._PrivateTable__recoding)) is not None:
             return recorded
-        with mock.patch.object(Recorder, "recall", return_value=None):
+        with mock.patch.object(RunRecorder, "recall", return_value=None):
             return answer(table, charges, compute)
 
     patch.setattr(PrivateTable, "_answer", answered)
@@ -357,7 +357,7 @@ def an_answer_is_on_record_before_anybody_sees_it():
         ledger = us.Ledger()
         budget = Budget.of(rho=1.0)
         handle = ledger.reserve("people", budget, unit="one row", spec={})
-        table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
+        table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=RunRecorder(ledger, handle))
         TOLD.clear()
         seen = []
         away = mock.patch.object(us.Ledger, "record", side_effect=us.errors.LedgerError("away"))
@@ -391,9 +391,9 @@ def a_run_started_again_reads_nothing_twice_and_pays_once():
 
     read, ledger, budget = [], us.Ledger(), Budget.of(rho=1.0)
     handle = ledger.reserve("people", budget, unit="one row", spec={})
-    first = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
+    first = PrivateTable(Watching(SIZES, ROWS), budget, recorder=RunRecorder(ledger, handle))
     (known,) = first.measure([("a",)], rho=0.5)
-    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
+    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=RunRecorder(ledger, ledger.continue_run(handle.run)))
     (told,) = again.measure([("a",)], rho=0.5)
     assert read == [("a",)], "rows were read for an answer that is on record"
     assert told.values.tolist() == known.values.tolist(), "a question was answered a second time"
@@ -405,8 +405,10 @@ def a_run_started_again_reads_nothing_twice_and_pays_once():
 def a_recorded_answer_is_given_to_its_own_question_alone():
     ledger, budget = us.Ledger(), Budget.of(rho=1.0)
     handle = ledger.reserve("people", budget, unit="one row", spec={})
-    PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle)).measure([("a",)], rho=0.5)
-    again = PrivateTable(SealedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
+    PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=RunRecorder(ledger, handle)).measure([("a",)], rho=0.5)
+    again = PrivateTable(
+        SealedSource(SIZES, ROWS), budget, recorder=RunRecorder(ledger, ledger.continue_run(handle.run))
+    )
     with pytest.raises(CannotContinue):
         again.measure([("b",)], rho=0.5)
 

@@ -50,12 +50,12 @@ def first_column_chosen_by_the_rows(patch):
 
 
 def conditional_tables_of_exact_counts(patch):
-    count, original = exact_counts(patch), privbayes.measured_tables
+    count, original = exact_counts(patch), privbayes.average_measurements
 
     def tables(domain, measured):
         return original(domain, [replace(one, values=count(one.clique)) for one in measured])
 
-    patch.setattr(privbayes, "measured_tables", tables)
+    patch.setattr(privbayes, "average_measurements", tables)
 
 
 # -- the checks --------------------------------------------------------------------------------------------------------

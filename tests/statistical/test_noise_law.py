@@ -18,9 +18,9 @@ from scipy.special import ndtr
 
 from understudy.gate.noise import (
     NOISES,
-    Gaussian,
-    Geometric,
-    Laplace,
+    GaussianLaw,
+    GeometricLaw,
+    LaplaceLaw,
     Table,
     discrete_gaussian,
     discrete_laplace,
@@ -90,7 +90,7 @@ def test_gaussian(sigma: float) -> None:
 
 @pytest.mark.parametrize("sigma", [s for s in SIGMAS if s <= 1e4])
 def test_gaussian_by_table(sigma: float) -> None:
-    table = Table(Gaussian(Fraction(sigma)))
+    table = Table(GaussianLaw(Fraction(sigma)))
     judge(np.concatenate([table.draw(DRAWS // 100, stream()) for _ in range(100)]), gaussian_cdf, sigma)
 
 
@@ -112,8 +112,8 @@ def test_laplace_by_rejection(scale: float) -> None:
 @pytest.mark.parametrize("width", [2, 5])
 def test_undecided_table_draws_follow_the_law(width: int) -> None:
     """With a table of so few bits, a large part of the draws is settled with more bits."""
-    judge(Table(Gaussian(Fraction(2)), width).draw(FORCED, stream()), gaussian_cdf, 2.0, wrongly=COARSE)
-    judge(Table(Laplace(Fraction(2)), width).draw(FORCED, stream()), laplace_cdf, 2.0, wrongly=COARSE)
+    judge(Table(GaussianLaw(Fraction(2)), width).draw(FORCED, stream()), gaussian_cdf, 2.0, wrongly=COARSE)
+    judge(Table(LaplaceLaw(Fraction(2)), width).draw(FORCED, stream()), laplace_cdf, 2.0, wrongly=COARSE)
 
 
 @pytest.mark.parametrize("margin", [0.1, 2.0])
@@ -129,7 +129,7 @@ def test_geometric() -> None:
     def cdf(x: Ints, rate: float) -> Floats:
         return np.asarray(np.where(x < 0, 0.0, -np.expm1(-rate * (x + 1.0))))
 
-    judge(Table(Geometric(Fraction(rate))).draw(DRAWS, stream()), cdf, rate, 1 / rate)
+    judge(Table(GeometricLaw(Fraction(rate))).draw(DRAWS, stream()), cdf, rate, 1 / rate)
 
 
 @pytest.mark.parametrize("parameter", [0.65, 12.5])

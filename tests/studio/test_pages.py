@@ -300,7 +300,7 @@ def test_the_days_between_two_dates_are_chosen_by_a_form(custodian, studio, tmp_
     assert "<option selected>stop</option>" in page
 
 
-def test_everything_is_bought_instead_of_drafted(custodian, studio, people, monkeypatch):
+def test_everything_is_left_to_discovery_instead_of_drafted(custodian, studio, people, monkeypatch):
     project = studio.projects.begin(studio.projects.new_folder(), table=str(people), shown="people", name="people")
     monkeypatch.setattr(jobs.Jobs, "start", lambda *_, **__: pytest.fail("no job reads rows"))
     assert custodian.send_form(f"/p/{project.id}/draft", how="buy").status_code == 303

@@ -17,7 +17,7 @@ from understudy.bundle.rows import MARK, guard_cell
 from understudy.files import file_digest
 from understudy.release import Release
 from understudy.report.page import load_template
-from understudy.report.public import CAUTION, count_by_model, measured_tables, spread_on_axis
+from understudy.report.public import CAUTION, count_by_model, list_measured_marginals, spread_on_axis
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Difference, Identifier
@@ -74,7 +74,7 @@ class DescribedColumn:
 
 def describe_columns(release: Release) -> list[DescribedColumn]:
     """Describe every column of the rows, in order."""
-    noise = {table.clique[0]: table.sigma for table in measured_tables(release) if len(table.clique) == 1}
+    noise = {table.clique[0]: table.sigma for table in list_measured_marginals(release) if len(table.clique) == 1}
     coded = {column.name for column in release.schema.coded}
     return [
         _describe_coded(release, column, noise.get(column.name))

@@ -38,7 +38,7 @@ from understudy.release.linked import LinkedRelease
 from understudy.report import public_report
 from understudy.report.linked import linked_report
 from understudy.report.page import load_template
-from understudy.report.public import CAUTION, measured_tables
+from understudy.report.public import CAUTION, list_measured_marginals
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded, Identifier
 from understudy.yaml_json import dump_text
@@ -320,7 +320,7 @@ def render_readme(
         renamed: by file, columns that have another name there.
         replicates: how many replicate tables are in the folder `replicates`.
     """
-    tables, receipt = measured_tables(release), release.receipt
+    tables, receipt = list_measured_marginals(release), release.receipt
     joint = [table for table in tables if len(table.clique) > 1]
     clear = {table.clique: table.relative(release.model.total) <= _CLEAR for table in joint}
     page: str = load_template("readme.md.j2", "understudy.bundle").render(

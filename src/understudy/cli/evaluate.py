@@ -143,14 +143,14 @@ def attack(
 
     understudy attack people.release --real people.csv -o attacks.json
     """
-    from understudy.evaluation import attack as play
+    from understudy.evaluation import attack as run_attack
     from understudy.schema.custodian import mark_path
 
     path = None if output is None else mark_path(output)
     if path is not None:
         check_new_file(path, force=True)
     with show_progress(quiet=quiet or as_json) as progress:
-        found = play(
+        found = run_attack(
             release, real, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
         )
     data = found.to_dict()
@@ -212,7 +212,7 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
-    from understudy.evaluation import attack as play
+    from understudy.evaluation import attack as run_attack
     from understudy.evaluation import write_report
     from understudy.release import Release, open_release
     from understudy.schema.custodian import mark_path
@@ -225,13 +225,15 @@ def report(
         refuse_password(real)
     marked = mark_path(output)
     check_new_file(output if real is None else marked, force=force)
-    loaded, played = open_release(release), None
+    loaded, result = open_release(release), None
     with show_progress(quiet=quiet or as_json) as progress:
         if attacks:
             if not isinstance(loaded, Release):
                 raise SettingError("--attacks is not possible with linked tables; leave it out")
             secrets = secret or ()
-            played = play(loaded, real, holdout=holdout, secrets=secrets, minutes=minutes, seed=seed, progress=progress)
+            result = run_attack(
+                loaded, real, holdout=holdout, secrets=secrets, minutes=minutes, seed=seed, progress=progress
+            )
         path = write_report(
             loaded,
             output,
@@ -239,7 +241,7 @@ def report(
             full=full,
             weight=weight,
             settings=parse_settings(setting or []),
-            attacks=played,
+            attacks=result,
             seed=seed,
             overwrite=force,
             progress=progress,

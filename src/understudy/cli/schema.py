@@ -311,9 +311,9 @@ def refuse_existing(*paths: Path) -> None:
 
 def format_page(content: Any, ending: str = ".yaml") -> str:
     """Format a schema's content, or part of it, as YAML or JSON; loads YAML only now, so that help is fast."""
-    from understudy.yaml_json import dump_text as written
+    from understudy.yaml_json import dump_text
 
-    return written(content, ending)
+    return dump_text(content, ending)
 
 
 def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
@@ -330,7 +330,7 @@ def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, s
         return unit
     shown = None if not stated else "row" if unit == "row" else f"{unit['column']}:{unit['max_rows']}"
 
-    def understood(answer: str) -> Any:
+    def parse_answer(answer: str) -> Any:
         if answer != "row" and answer.rpartition(":")[0] not in names:
             raise typer.BadParameter(f"write `row`, or COLUMN:K with one of the columns {', '.join(names)}")
         try:
@@ -340,7 +340,7 @@ def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, s
 
     typer.echo(_ABOUT_UNIT, err=True)
     question = "Who is protected? `row`, or COLUMN:K"
-    return typer.prompt(question, default=shown, value_proc=understood, err=True)
+    return typer.prompt(question, default=shown, value_proc=parse_answer, err=True)
 
 
 _ABOUT_UNIT = """
@@ -572,7 +572,7 @@ def check(
     computed from the private rows without noise. Of linked tables, it also shows keys that occur twice, rows without a
     parent, and parents with more children than are used.
     """
-    from understudy.schema.check import check as fit_of
+    from understudy.schema.check import check as check_fit
     from understudy.schema.custodian import find_marked, mark_path
     from understudy.schema.linked import LinkedSchema, load_any
     from understudy.source.read import collect_table
@@ -586,7 +586,7 @@ def check(
         print_result(words, found, quiet=quiet, as_json=as_json)
         return
     loaded = _load_complete(marked)
-    fit = fit_of(loaded, collect_table(data, loaded))
+    fit = check_fit(loaded, collect_table(data, loaded))
     if output is not None:
         write_text(format_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
@@ -595,13 +595,13 @@ def check(
 def _check_linked(schema: LinkedSchema, data: str) -> tuple[str, dict[str, Any]]:
     """Return how linked tables fit, as text and as data: shares of keys, references, caps and orders; and columns."""
     from understudy.evaluation.linked import check_integrity
-    from understudy.schema.check import check as fit_of
+    from understudy.schema.check import check as check_fit
     from understudy.schema.custodian import MARK
     from understudy.source.linked import find_tables, read_tables
 
     tables = read_tables(find_tables(data, schema), schema)
     shares = check_integrity(tables, schema)
-    fits = {name: fit_of(one, tables[name]) for name, one in schema.tables.items()}
+    fits = {name: check_fit(one, tables[name]) for name, one in schema.tables.items()}
     lines = [MARK, *(f"{name}: {100 * share:.2f} %" for name, share in shares.items())]
     for name, fit in fits.items():
         lines += ["", f"Table {name}", *format_fit(fit).splitlines()[1:]]

@@ -36,7 +36,7 @@ from understudy.comparison.study import (
     SHARE,
     STUDY_KEYS,
     SUBSAMPLE,
-    Cell,
+    GridCell,
     Study,
     StudyTable,
     load_study,
@@ -285,9 +285,9 @@ class _Record:
 
     def __init__(self, home: Path, study: Study) -> None:
         self.path, self.study = _place(home / "record.jsonl", study), study
-        self.scored: dict[Cell, dict[str, Any]] = {}
-        self.started: set[Cell] = set()
-        self.reserved: dict[str, list[Cell]] = {}
+        self.scored: dict[GridCell, dict[str, Any]] = {}
+        self.started: set[GridCell] = set()
+        self.reserved: dict[str, list[GridCell]] = {}
         self._shared: dict[str, Any] = {}
         self._version = _find_version()  # now: the files may change while the grid runs
         self._file: BinaryIO | None = None
@@ -297,11 +297,11 @@ class _Record:
         for line in self._lines():
             self._shared |= line.get("shared", {})
             if "reserved" in line:
-                self.reserved[line["reserved"]] = [Cell(*cell) for cell in line["cells"]]
+                self.reserved[line["reserved"]] = [GridCell(*cell) for cell in line["cells"]]
             if "started" in line:
-                self.started.add(Cell(*line["started"]))
+                self.started.add(GridCell(*line["started"]))
             if "cell" in line:
-                self.scored[Cell(*line["cell"])] = line
+                self.scored[GridCell(*line["cell"])] = line
         for name, value in self.study.common_facts().items():
             if self._shared.get(name, value) != value:
                 raise OutputError(
@@ -329,7 +329,7 @@ class _Record:
         """Add a line; the first one of a new file is preceded by what all runs share."""
         if "cell" in line:
             line = {**line, "version": f"{self._version}, {datetime.now(UTC):%Y-%m-%d}"}
-            self.scored[Cell(*line["cell"])] = line
+            self.scored[GridCell(*line["cell"])] = line
         with self._lock:
             try:
                 if self._file is None:
@@ -350,7 +350,7 @@ class _Record:
         else:
             self._file.write(b"\n" * bool(self._file.tell()) + to_json({"shared": shared}) + b"\n")
 
-    def missing(self) -> list[Cell]:
+    def missing(self) -> list[GridCell]:
         """Return the cells that are still to be run. Of a private table, one that was interrupted is spent."""
         todo = [cell for cell in self.study.cells() if cell not in self.scored]
         if self.study.public:
@@ -367,7 +367,7 @@ class _Record:
         places = {name: place for place, name in enumerate([*self.study.tables, *self.study.mechanisms.values()])}
         last = len(places)
 
-        def order(cell: Cell) -> tuple[Any, ...]:
+        def order(cell: GridCell) -> tuple[Any, ...]:
             known = places.get(cell.table, last), places.get(cell.mechanism, last)
             return known[0], cell.table, cell.workload, cell.epsilon, known[1], cell.mechanism, cell.run
 
@@ -398,7 +398,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def _line(cell: Cell, outcome: str, **rest: Any) -> dict[str, Any]:
+def _line(cell: GridCell, outcome: str, **rest: Any) -> dict[str, Any]:
     blank: dict[str, Any] = {"seconds": None, "scoring_seconds": None, "peak_mib": None, "scores": {}}
     return {"cell": list(vars(cell).values()), "outcome": outcome} | blank | rest
 
@@ -446,7 +446,7 @@ def _pay(
 
 def _reserve(
     study: Study,
-    cells: Sequence[Cell],
+    cells: Sequence[GridCell],
     record: _Record,
     ledger: Ledger,
     epsilon_total: float | None,
@@ -491,12 +491,12 @@ class _Worker:
 
     def __init__(self, study: Study, tables: Mapping[str, bytes]) -> None:
         self.study, self.tables = study, tables
-        self.cell: Cell | None = None
+        self.cell: GridCell | None = None
         self.stopped: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._begun, self._sent = 0.0, ""
 
-    def run(self, cell: Cell) -> dict[str, Any]:
+    def run(self, cell: GridCell) -> dict[str, Any]:
         """Run a cell and return its line of the record, whatever happens to the process."""
         self.stopped = None
         try:
@@ -530,7 +530,7 @@ class _Worker:
                 raise OSError("the worker did not start")
         return self._process
 
-    def _ask(self, process: subprocess.Popen[bytes], cell: Cell) -> dict[str, Any] | None:
+    def _ask(self, process: subprocess.Popen[bytes], cell: GridCell) -> dict[str, Any] | None:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
         spec = self.study.spec(cell)
         content: dict[str, Any] = {
@@ -660,10 +660,10 @@ class _Clock:
         self._told = time.monotonic()
         return True
 
-    def add(self, cell: Cell, seconds: float) -> None:
+    def add(self, cell: GridCell, seconds: float) -> None:
         self._times[cell.table, cell.mechanism].append(seconds)
 
-    def step(self, waiting: Sequence[Cell], running: Sequence[Cell]) -> Step:
+    def step(self, waiting: Sequence[GridCell], running: Sequence[GridCell]) -> Step:
         times = dict(self._times)
         every = [seconds for some in times.values() for seconds in some]
         if not every:

@@ -85,7 +85,7 @@ def rank_mechanisms(scores: Scores) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class ScoreRatio:
     """The scores of a mechanism divided by those of another, over all cases and budgets that both have.
 
     Attributes:
@@ -102,7 +102,7 @@ class Ratio:
     p_value: float | None
 
 
-def measure_ratios(scores: Scores, baseline: str) -> list[Ratio]:
+def measure_ratios(scores: Scores, baseline: str) -> list[ScoreRatio]:
     """Return how much larger the scores of each mechanism are than the baseline's, as in Figure 2 of the AIM paper."""
     found = []
     for name in dict.fromkeys(mechanism for _, mechanism, _ in scores.values):
@@ -118,7 +118,7 @@ def measure_ratios(scores: Scores, baseline: str) -> list[Ratio]:
         tests = [z for ours, theirs in shared if (z := compare_means(ours, theirs)) is not None]
         p_value = 0.5 * math.erfc(math.fsum(tests) / math.sqrt(2 * len(tests))) if tests else None
         mean = math.exp(fmean(map(math.log, ratios)))
-        found.append(Ratio(name, tuple(ratios), mean, p_value))
+        found.append(ScoreRatio(name, tuple(ratios), mean, p_value))
     return found
 
 
@@ -333,7 +333,7 @@ def _rank_table(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tupl
 
 def _ratio_tables(
     names: Sequence[str], scores: Mapping[str, Scores]
-) -> list[tuple[Metric, str, list[Ratio], Markup | None]]:
+) -> list[tuple[Metric, str, list[ScoreRatio], Markup | None]]:
     """For each metric of which less is better, every mechanism against the first one, with a chart."""
     made = (
         (get_metric(name), names[0], measure_ratios(one, names[0]), _ratio_chart(one, names[0], get_metric(name).title))

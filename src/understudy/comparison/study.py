@@ -52,7 +52,7 @@ class StudyTable:
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One run of the grid; its values identify it in the record."""
 
     table: str
@@ -154,17 +154,17 @@ class Study:
         if any(table.schema.open for table in self.tables.values()):
             raise SettingError(f"mechanisms: {SUBSAMPLE} needs a declared schema; leave it out, or declare all columns")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[GridCell]:
         """List all runs, the first of each case before the second of any: early results then cover the whole grid."""
         return [
-            Cell(name, workload, mechanism, epsilon, run)
+            GridCell(name, workload, mechanism, epsilon, run)
             for run, (name, table) in product(range(self.runs), self.tables.items())
             for workload in table.workloads or self.workloads
             for epsilon, (label, mechanism) in product(self.epsilons, self.mechanisms.items())
             if run < self.runs_of.get(label, self.runs)
         ]
 
-    def spec(self, cell: Cell, data: Any = None) -> RunSpec:
+    def spec(self, cell: GridCell, data: Any = None) -> RunSpec:
         """Return the run of a cell."""
         name, paper, given = parse_mechanism(cell.mechanism)
         known, table = setting_names(mechanism_classes().get(name)), self.tables[cell.table]
@@ -176,7 +176,7 @@ class Study:
         given.pop("rows", None)
         return RunSpec(data=data, schema=table.schema, mechanism=name, paper=paper, settings=given, **budget)
 
-    def scoring(self, cell: Cell) -> dict[str, Any]:
+    def scoring(self, cell: GridCell) -> dict[str, Any]:
         """Return how a worker computes scores."""
         given = {name: dict(self.settings.get(name, {})) for name in self.metrics}
         own = given.get("workload_error", {})

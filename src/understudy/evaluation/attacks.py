@@ -61,7 +61,7 @@ Codes = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Score:
+class AttackScore:
     """How well one attack tells members from non-members.
 
     Attributes:
@@ -118,7 +118,7 @@ class Attacks:
 
     game: str
     runs: int
-    scores: Sequence[Score]
+    scores: Sequence[AttackScore]
     attributes: Attributes | None
     ceiling: Mapping[str, float]
     full_knowledge: float
@@ -303,11 +303,11 @@ def _hold_out(release: Release, rows: _People, held: _People, rng: np.random.Gen
     return _Game(*parts, inside, outside, rows.take(inside), held.take(outside), reference)
 
 
-Played = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+GameScores = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 """By attack, the scores of non-members and of members."""
 
 
-def _run_game(game: _Game, progress: Progress, number: int, games: int) -> Played:
+def _run_game(game: _Game, progress: Progress, number: int, games: int) -> GameScores:
     progress(Step("attack", number / games, "guessing who was in the table"))
     declared, domain = _declared_domain(game), game.model.domain
     raw = {name: np.concatenate([game.others[name], game.members[name]]) for name in declared}
@@ -320,10 +320,10 @@ def _run_game(game: _Game, progress: Progress, number: int, games: int) -> Playe
     found = {"measurements": scores, "rows": score_rows(made, {c: domain[c] for c in columns}, both, reference)}
     if has_sklearn():
         found["density"] = score_density(made, both, reference)
-    played = {name: (values[:count], values[count:]) for name, values in found.items()}
+    split = {name: (values[:count], values[count:]) for name, values in found.items()}
     risky = power >= np.quantile(power, 0.9)
-    played["riskiest"] = scores[:count][risky[:count]], scores[count:][risky[count:]]
-    return played
+    split["riskiest"] = scores[:count][risky[:count]], scores[count:][risky[count:]]
+    return split
 
 
 def _declared_domain(game: _Game) -> Domain:
@@ -407,8 +407,8 @@ def _cells(codes: Codes, domain: Domain, clique: Clique) -> NDArray[np.int64]:
 def score_rows(made: Codes, sizes: Mapping[str, int], targets: Codes, reference: Codes) -> NDArray[np.float64]:
     """Score how much likelier a target is among synthetic rows than in the population, by trees of pairs (TAMIS)."""
     domain = Domain(sizes)
-    tree = Tree.of_rows(made, domain)
-    return tree.log_density(targets) - Tree.of_rows(reference, domain, tree.edges).log_density(targets)
+    tree = PairTree.of_rows(made, domain)
+    return tree.log_density(targets) - PairTree.of_rows(reference, domain, tree.edges).log_density(targets)
 
 
 def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.float64]:
@@ -426,7 +426,7 @@ def score_density(made: Codes, targets: Codes, reference: Codes) -> NDArray[np.f
     return found
 
 
-class Tree:
+class PairTree:
     """A tree of pairs of columns, and the distribution that has these pairs' tables.
 
     Args:
@@ -440,7 +440,7 @@ class Tree:
         self.degree = {c: sum(c in edge for edge in self.edges) for c in domain}
 
     @classmethod
-    def of_rows(cls, codes: Codes, domain: Domain, edges: Sequence[Clique] | None = None) -> Tree:
+    def of_rows(cls, codes: Codes, domain: Domain, edges: Sequence[Clique] | None = None) -> PairTree:
         """Fit the tree of most mutual information to rows, or that of given edges; half a row is added to each cell."""
         wanted: list[Clique] = list(combinations(domain, 2)) if edges is None else list(edges)
         cliques: list[Clique] = [*((column,) for column in domain), *wanted]
@@ -448,7 +448,7 @@ class Tree:
         return cls._of_counts(domain, counted, wanted, spanning=edges is None)
 
     @classmethod
-    def of_model(cls, model: Model, columns: Sequence[str]) -> Tree:
+    def of_model(cls, model: Model, columns: Sequence[str]) -> PairTree:
         """Return the tree of most mutual information in a model."""
         domain = Domain({c: model.domain[c] for c in columns})
         wanted: list[Clique] = list(combinations(columns, 2))
@@ -458,7 +458,7 @@ class Tree:
     @classmethod
     def _of_counts(
         cls, domain: Domain, counts: Mapping[Clique, NDArray[Any]], wanted: list[Clique], *, spanning: bool
-    ) -> Tree:
+    ) -> PairTree:
         shares = {c: (table + 0.5) / (table.sum() + 0.5 * len(table)) for c, table in counts.items()}
         pairs = {pair: shares[pair].reshape(domain.shape(pair)) for pair in wanted}
         if spanning:
@@ -515,7 +515,7 @@ _TITLES = {
 }
 
 
-def _summarize(played: Sequence[Played]) -> list[Score]:
+def _summarize(played: Sequence[GameScores]) -> list[AttackScore]:
     found = []
     for name, (title, targets) in _TITLES.items():
         games = [game[name] for game in played if name in game and all(len(side) > 3 for side in game[name])]
@@ -523,7 +523,7 @@ def _summarize(played: Sequence[Played]) -> list[Score]:
             areas, gains, rare = ([f(*game) for game in games] for f in (_area, _gain, _at_one_percent))
             error = auc(*games[0])[1]
             found.append(
-                Score(title, targets, _interval(areas, error), _interval(gains, error), _interval(rare, error))
+                AttackScore(title, targets, _interval(areas, error), _interval(gains, error), _interval(rare, error))
             )
     return found
 
@@ -561,7 +561,7 @@ def _interval(values: Sequence[float], error: float) -> tuple[float, float, floa
     return mean, mean - reach, mean + reach
 
 
-def _pool(played: Sequence[Played], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pool(played: Sequence[GameScores], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean ROC curve over runs."""
     grid = np.linspace(0.0, 1.0, 101)
     curves = [roc(*game[name]) for game in played if name in game]
@@ -577,7 +577,7 @@ def _guess_attributes(
     columns = list(games[0].model.domain)[:_COLUMNS]
     columns += [name for name in secrets if name not in columns]
     wanted = tuple(secrets) or tuple(name for name in columns if len(np.unique(rows.codes[name])) > 1)
-    trees = [Tree.of_model(game.model, columns) for game in games]
+    trees = [PairTree.of_model(game.model, columns) for game in games]
     inside, outside, common = [], [], []
     for game, tree in zip(games, trees, strict=True):
         saw = [(other, theirs) for other, theirs in zip(games, trees, strict=True) if game.folds[0] not in other.folds]
@@ -598,7 +598,7 @@ def _guess_attributes(
     )
 
 
-def _accuracy(game: _Game, tree: Tree, codes: Codes, wanted: Sequence[str]) -> float:
+def _accuracy(game: _Game, tree: PairTree, codes: Codes, wanted: Sequence[str]) -> float:
     """Return the share of right guesses, averaged over columns; a merged value counts as one."""
     seen = game.recode(codes)
     return float(np.mean([(tree.guess(name, seen) == seen[name]).mean() for name in wanted]))

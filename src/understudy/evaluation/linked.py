@@ -88,7 +88,7 @@ def compare_linked(release: LinkedRelease, real: Any, *, seed: int = 0, queries:
 
 
 def _encode(tables: dict[str, Any], schema: LinkedSchema) -> LinkedCodes:
-    return {name: TableCodes(*one) for name, one in LinkedRows(tables, schema).coded().items()}
+    return {name: TableCodes(*one) for name, one in LinkedRows(tables, schema).table_codes().items()}
 
 
 def _score(

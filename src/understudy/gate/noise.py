@@ -61,7 +61,7 @@ def _symmetric(tails: list[int], error: int, places: int) -> Enclosure:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GaussianLaw:
     """P(x) proportional to exp(-x^2 / (2 sigma^2)) on the integers."""
 
     sigma: Fraction
@@ -89,7 +89,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class Laplace:
+class LaplaceLaw:
     """P(x) proportional to exp(-|x| / scale) on the integers."""
 
     scale: Fraction
@@ -102,7 +102,7 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class Geometric:
+class GeometricLaw:
     """P(v) proportional to exp(-rate v) on the integers v >= 0."""
 
     rate: Fraction
@@ -264,7 +264,7 @@ def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDA
     unit = -(-scale.numerator // scale.denominator)
     uniform = _below(unit, size, stream)
     low = uniform[run_trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
-    high = table(Geometric(unit / scale)).draw(len(low), stream)
+    high = table(GeometricLaw(unit / scale)).draw(len(low), stream)
     if high.size and int(high.max()) >= _LARGEST_PROPOSAL // unit:
         raise SettingError("sigma or scale: the noise does not fit 64-bit integers; choose a smaller one")
     magnitude: NDArray[np.int64] = low + unit * high
@@ -351,7 +351,7 @@ def discrete_gaussian(sigma: Parameter, size: Shape) -> NDArray[np.int64]:
     """
     exact, count = _parameter("sigma", sigma), _count(size)
     if _tabulate(18 * exact, count):
-        draws = table(Gaussian(exact)).draw(count, stream())
+        draws = table(GaussianLaw(exact)).draw(count, stream())
     else:
         draws = gaussian_by_rejection(exact, count, stream())
     return draws.reshape(size)
@@ -372,7 +372,7 @@ def discrete_laplace(scale: Parameter, size: Shape) -> NDArray[np.int64]:
     """
     exact, count = _parameter("scale", scale), _count(size)
     if _tabulate(88 * exact, count):
-        draws = table(Laplace(exact)).draw(count, stream())
+        draws = table(LaplaceLaw(exact)).draw(count, stream())
     else:
         draws = laplace_by_rejection(exact, count, stream())
     return draws.reshape(size)

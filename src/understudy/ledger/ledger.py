@@ -53,7 +53,7 @@ _ADD = entries.insert()
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One entry of the ledger."""
 
     number: int
@@ -510,7 +510,7 @@ class Ledger:
 
     # -- tamper evidence -------------------------------------------------------------------------------------------
 
-    def entries(self, *, start: int = 1) -> Iterator[Entry]:
+    def entries(self, *, start: int = 1) -> Iterator[LedgerEntry]:
         """Every entry from a number on, in order."""
         if not self._database.exists:
             return
@@ -624,7 +624,7 @@ class _Log:
         dataset: str | None = None,
         run: str | None = None,
         kinds: Sequence[str] = (),
-    ) -> list[Entry]:
+    ) -> list[LedgerEntry]:
         """Entries by kind, dataset and run, in order."""
         query = sa.select(entries).order_by(entries.c.number)
         for column, value in ((entries.c.kind, kind), (entries.c.dataset, dataset), (entries.c.run, run)):
@@ -632,7 +632,7 @@ class _Log:
         query = query.where(entries.c.kind.in_(kinds)) if kinds else query
         return list(map(_entry, self._connection.execute(query)))
 
-    def first(self, run: str, kind: str) -> Entry | None:
+    def first(self, run: str, kind: str) -> LedgerEntry | None:
         """Return the first entry of a kind about a run."""
         row = self._connection.execute(_FIRST_OF_KIND, {"run": run, "kind": kind}).first()
         return None if row is None else _entry(row)
@@ -821,7 +821,7 @@ def _leaves(connection: sa.Connection) -> list[bytes]:
     return [leaf_hash(_leaf_data(row)) for row in rows]
 
 
-def _entry(row: Any) -> Entry:
+def _entry(row: Any) -> LedgerEntry:
     """Read an entry and check it against its hash.
 
     Raises:
@@ -837,4 +837,4 @@ def _entry(row: Any) -> Entry:
     except ValueError:
         body = {}
     fields = {name: getattr(row, name) for name in ("number", "time", "kind", "dataset", "run", "who", "payload")}
-    return Entry(**fields, body=body, leaf=bytes(row.leaf))
+    return LedgerEntry(**fields, body=body, leaf=bytes(row.leaf))

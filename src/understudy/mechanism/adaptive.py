@@ -63,8 +63,8 @@ class Adaptive(ColumnsFirst):
         growth: the budget of a round divided by that of the round before.
         choosing: the part of each round's budget for selection; what a round does not use of it is used for measuring.
         first: the part of the budget for a first measurement of every column.
-        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
-        look_if_noisy: replaces `look` if the noise of columns would exceed the rows even with the whole budget.
+        second: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        second_if_noisy: replaces `second` if the noise of columns would exceed the rows even with the whole budget.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         max_cells: cliques of more cells are not candidates.
@@ -82,15 +82,15 @@ class Adaptive(ColumnsFirst):
     growth: Annotated[float, Field(ge=1, le=10)] = 1.3
     choosing: Share = 0.1
     first: Share = 0.05
-    look_if_noisy: Annotated[float, Field(ge=0, lt=1)] = 0.6
+    second_if_noisy: Annotated[float, Field(ge=0, lt=1)] = 0.6
     max_cells: Count = 1_000_000
     bounds: bool = True
     generator: GeneratorName = "pgm"
 
     def __post_init__(self) -> None:
-        if not self.first + max(self.look, self.look_if_noisy) <= 0.9:
+        if not self.first + max(self.second, self.second_if_noisy) <= 0.9:
             raise SettingError(
-                "adaptive: first and look (or look_if_noisy) may together take at most 0.9 of the budget; "
+                "adaptive: first and second (or second_if_noisy) may together take at most 0.9 of the budget; "
                 "give one of them less"
             )
 
@@ -99,7 +99,7 @@ class Adaptive(ColumnsFirst):
         declared, total = table.domain, table.rows_public
         columns = [r for r in self._cliques(declared) if len(r) == 1]
         raw, stages, left, table = self.measure_columns(
-            table, columns, rho=rho, look_if_noisy=self.look_if_noisy, progress=progress
+            table, columns, rho=rho, second_if_noisy=self.second_if_noisy, progress=progress
         )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}

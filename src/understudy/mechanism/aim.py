@@ -48,7 +48,7 @@ class AIM(ColumnsFirst):
         rounds: the number of rounds to plan for, as a multiple of the number of columns.
         measured: the part of each round's budget for measuring; the rest is for selection.
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        second: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         fewest: the number of rounds for which a larger share must leave budget.
@@ -85,14 +85,12 @@ class AIM(ColumnsFirst):
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
         """Return the paper's settings: columns measured once, no merging, the printed loss and candidates."""
-        return {"first": 0.9 / 16, "look": 0.0, "threshold": 0.0, "fewest": 0.0, "as_printed": True}
+        return {"first": 0.9 / 16, "second": 0.0, "threshold": 0.0, "fewest": 0.0, "as_printed": True}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.look and not self.first:
-            raise SettingError(
-                "aim: look is a second measurement and needs a first one; give first too, or set look to 0"
-            )
+        if self.second and not self.first:
+            raise SettingError("aim: a second measurement needs a first one; give first too, or set second to 0")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Initialise, then select, measure and estimate until the budget is spent (Algorithm 2)."""

@@ -26,20 +26,20 @@ class ColumnsFirst(Mechanism):
 
     Attributes:
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        second: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
     """
 
     first: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
+    second: Annotated[float, Field(ge=0, lt=1)] = 0.35
     precise: Positive = 0.03
     threshold: NotNegative = 2.0
 
     def __post_init__(self) -> None:
-        if not self.first + self.look <= 0.9:
+        if not self.first + self.second <= 0.9:
             raise SettingError(
-                f"{self.name}: first and look must not exceed 0.9 of the budget together; give one of them less"
+                f"{self.name}: first and second must not exceed 0.9 of the budget together; give one of them less"
             )
 
     def measure_columns(
@@ -49,7 +49,7 @@ class ColumnsFirst(Mechanism):
         *,
         rho: float,
         part: float = 1.0,
-        look_if_noisy: float | None = None,
+        second_if_noisy: float | None = None,
         again: Collection[str] | None = None,
         progress: Progress = silent,
     ) -> tuple[list[Measurement], list[tuple[int, float]], float, PrivateTable]:
@@ -60,7 +60,7 @@ class ColumnsFirst(Mechanism):
             columns: the cliques of single columns to measure.
             rho: the budget of the whole run.
             part: the part of `first` that is used.
-            look_if_noisy: replaces `look` if the noise of columns would exceed the rows even with the whole budget.
+            second_if_noisy: replaces `second` if the noise of columns would exceed the rows even with the whole budget.
             again: the columns that may be measured a second time; by default all of them.
             progress: called before the first measurement.
 
@@ -71,17 +71,17 @@ class ColumnsFirst(Mechanism):
         if not self.first:
             return [], [], rho, table
         progress(Step("measure", 0.0, "one-way marginals"))
-        first, look = self.first * part, self.look
+        first, second = self.first * part, self.second
         sizes = {r: table.domain.cells(r) ** (1 / 3) for r in columns}
-        raw = table.measure(columns, rho=first * rho, weights=sizes if look else None)
+        raw = table.measure(columns, rho=first * rho, weights=sizes if second else None)
         stages = [(len(raw), first)]
         noisy = raw if again is None else [one for one in raw if one.clique[0] in again]
         wanted = _needed_budgets(table, noisy, self.precise)
         needed = math.fsum(wanted.values())
-        if look_if_noisy is not None and self.precise * (needed / rho) ** (1 / table.weight_power) > 1:
-            look = look_if_noisy
-        if look * rho < needed:
-            spend, sizes = look * rho, {r: sizes[r] for r in wanted}
+        if second_if_noisy is not None and self.precise * (needed / rho) ** (1 / table.weight_power) > 1:
+            second = second_if_noisy
+        if second * rho < needed:
+            spend, sizes = second * rho, {r: sizes[r] for r in wanted}
         else:
             spend, sizes = needed, {r: math.sqrt(need) for r, need in wanted.items()}
         if spend > _LEAST_SHARE * rho:

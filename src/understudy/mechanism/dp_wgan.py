@@ -46,7 +46,7 @@ class DPWGAN(ColumnsFirst):
         generator_rate: the step of the generator's optimiser (Adam).
         anchor: the weight of the measured columns in the loss of the generator; 0 for the critic alone.
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        second: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
     """
@@ -66,7 +66,7 @@ class DPWGAN(ColumnsFirst):
     generator_rate: Positive = 0.001
     anchor: NotNegative = 30.0
     first: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    look: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    second: Annotated[float, Field(ge=0, lt=1)] = 0.2
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class LinkedMechanism:
         names = {one.name for one in fields(self.inner)}  # type: ignore[arg-type]
         if virtual.kind == "root" or "workload" not in names:
             return self.inner
-        linking = [*virtual.named("first"), *virtual.named("prev")]
+        linking = [*virtual.list_columns("first"), *virtual.list_columns("prev")]
         own = {(one.table, one.part): one.name for one in virtual.columns if one.role == "own"}
         twins = [[own[one.table, one.part], one.name] for one in virtual.columns if one.role == "prev"]
         text = f"conditional:{json.dumps([list(own.values()), linking, twins])}"

@@ -66,7 +66,7 @@ class MWEM(Mechanism):
         return AIM(
             **self.settings(),
             first=0.0,
-            look=0.0,
+            second=0.0,
             threshold=0.0,
             anneal=False,
             score="cells",

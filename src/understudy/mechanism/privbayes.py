@@ -27,7 +27,7 @@ from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree, limit_cliques
 from understudy.model.protocol import Model
-from understudy.model.tree import MeasuredTable, estimate_rows, measured_tables, nearest_counts
+from understudy.model.tree import MeasuredTable, average_measurements, estimate_rows, nearest_counts
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
@@ -191,7 +191,7 @@ class PrivBayes(Mechanism):
         The potentials of the graphical model are the logarithms of the conditional distributions, so sampling from it
         draws the columns one by one, each given its parents. Its rows satisfy the rules.
         """
-        tables = measured_tables(domain, measurements)
+        tables = average_measurements(domain, measurements)
         rows = estimate_rows(tables) if total is None else float(total)
         counts = {clique: self._remove_negative(table, rows) for clique, table in tables.items()}
         potentials: dict[Clique, NDArray[np.float64]] = {(): np.zeros(())}

@@ -69,7 +69,7 @@ class PrivMRF(ColumnsFirst):
         max_columns: the most columns of a marginal.
         max_mib: the largest junction tree of the graph; with search="greedy", a clique has at most a fifth of it.
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        second: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         generator: "pgm", a graphical model; "gum", gradual updates of rows; or "rap", relaxed projection.

@@ -45,7 +45,7 @@ class RAP(ColumnsFirst):
         queries: "marginals", all cells of which are measured, or "cells", single cells, as in the paper; needs first=0.
         measured: the part of each round's budget for measuring; the rest is for selection.
         first: the part of the budget for a first measurement of every column; 0 for none, and then no codes are merged.
-        look: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
+        second: the largest part of the budget for a second measurement of columns whose noise is above `precise`.
         precise: the noise of a column, as a share of the rows, below which it is not measured again.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         max_cells: cliques of more cells are not candidates.

@@ -21,7 +21,7 @@ _WORK_PER_NODE = 300
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class FlowNetwork:
     """Nodes, and undirected edges along which mass may move.
 
     Attributes:
@@ -54,7 +54,9 @@ class Solution:
     lack: Whole
 
 
-def solve_flow(network: Network, synthetic: Whole, real: Whole, tolerance: int, solver: Solver = "auto") -> Solution:
+def solve_flow(
+    network: FlowNetwork, synthetic: Whole, real: Whole, tolerance: int, solver: Solver = "auto"
+) -> Solution:
     """Turn `synthetic` into `real`, up to `tolerance` in every node, at least cost.
 
     Args:
@@ -73,7 +75,7 @@ def solve_flow(network: Network, synthetic: Whole, real: Whole, tolerance: int, 
     return _solve_by_ortools(network, synthetic - real, room, spare)
 
 
-def _search_nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int | None) -> Solution | None:
+def _search_nearby(network: FlowNetwork, gap: Whole, room: Whole, spare: Whole, work: int | None) -> Solution | None:
     from understudy.metric._flow_kernels import route as compiled
 
     nodes, edges = len(gap), len(network.tail)
@@ -97,7 +99,7 @@ def _search_nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work
     return Solution(flow, np.maximum(lies - room, 0), np.maximum(-spare - lies, 0))
 
 
-def _starting_point(gap: Whole, room: Whole, spare: Whole, network: Network) -> tuple[Whole, int]:
+def _starting_point(gap: Whole, room: Whole, spare: Whole, network: FlowNetwork) -> tuple[Whole, int]:
     """Where mass lies at first, and the price that certifies it, so that searches start on the scarce side.
 
     Where more has to be removed than the tolerance absorbs, all of it is removed at first and cells with room search
@@ -110,7 +112,7 @@ def _starting_point(gap: Whole, room: Whole, spare: Whole, network: Network) -> 
     return np.clip(gap, -spare, room), 0
 
 
-def _solve_by_ortools(network: Network, gap: Whole, room: Whole, spare: Whole) -> Solution:
+def _solve_by_ortools(network: FlowNetwork, gap: Whole, room: Whole, spare: Whole) -> Solution:
     try:
         from ortools.graph.python import min_cost_flow
     except ImportError:

@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique
 from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
-from understudy.metric.tables import Pair, clique_text, count_pairs, find_column, require_same_columns
+from understudy.metric.tables import PairedCells, clique_text, count_pairs, find_column, require_same_columns
 from understudy.schema import Schema
 
 
@@ -56,7 +56,7 @@ def k_marginal(
     return METRIC.score((2 - mean) * 500, parts, notes)
 
 
-def grouped_distance(pair: Pair, cells: int, settings: Settings) -> float:
+def grouped_distance(pair: PairedCells, cells: int, settings: Settings) -> float:
     """Return the L1 distance of shares within each group, averaged over the groups that either table has."""
     present, group = np.unique(pair.cells // cells, return_inverse=True)
     sizes = [np.bincount(group, weights=side, minlength=len(present)) for side in (pair.real, pair.synthetic)]

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass as settings_class
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
-from understudy.metric.flow import Network, Solver, Whole, solve_flow
+from understudy.metric.flow import FlowNetwork, Solver, Whole, solve_flow
 from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.column import Coded
@@ -116,7 +116,9 @@ def aemc(
     return Moves(round(cost, 15), tuple(moving.tolist()), adding, removing, (cells / rows).reshape(real.shape))
 
 
-def neighbour_network(attributes: Sequence[Attribute], alpha: Fraction = Fraction(1)) -> tuple[Network, Whole, Whole]:
+def neighbour_network(
+    attributes: Sequence[Attribute], alpha: Fraction = Fraction(1)
+) -> tuple[FlowNetwork, Whole, Whole]:
     """Make the sparse network: ordered values are neighbours, others are connected through nodes of their hierarchy.
 
     Values with distances of their own are connected in pairs.
@@ -154,7 +156,7 @@ def neighbour_network(attributes: Sequence[Attribute], alpha: Fraction = Fractio
     scale = scale if scale <= _EXACT else _ROUNDED
     lengths = [len(tail) for tail, _ in ends]
     empty = np.zeros(0, np.int64)
-    network = Network(
+    network = FlowNetwork(
         tail=np.concatenate([empty, *(tail for tail, _ in ends)]),
         head=np.concatenate([empty, *(head for _, head in ends)]),
         cost=np.repeat(np.array([round(cost * scale) for cost in costs], np.int64), lengths),

@@ -12,7 +12,14 @@ from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique, Domain
 from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
-from understudy.metric.tables import Pair, clique_text, count_pairs, find_column, is_ordered, require_same_columns
+from understudy.metric.tables import (
+    PairedCells,
+    clique_text,
+    count_pairs,
+    find_column,
+    is_ordered,
+    require_same_columns,
+)
 from understudy.schema import Schema
 from understudy.schema.column import Coded
 
@@ -94,7 +101,9 @@ def _draw_values(column: Coded, settings: Settings, rng: np.random.Generator) ->
     return inside
 
 
-def _answer(pair: Pair, queries: list[list[Inside]], domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _answer(
+    pair: PairedCells, queries: list[list[Inside]], domain: Domain
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the rows inside each query, in both tables."""
     places = np.unravel_index(pair.cells, domain.shape(pair.clique))
     answers = np.zeros((2, len(queries)))

@@ -200,7 +200,7 @@ def _units(column: AxisColumn, cells: Any, dialect: Dialect) -> NDArray[np.float
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class PairedCells:
     """The cells of one clique that hold a row in either table.
 
     Attributes:
@@ -223,11 +223,11 @@ class Pair:
         return float(np.abs(self.real / n - self.synthetic / m).sum())
 
 
-def count_pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) -> Iterator[Pair]:
+def count_pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) -> Iterator[PairedCells]:
     """The counts of both tables for each clique, in the order of the cliques."""
     wanted = list(cliques)
     for (clique, one), (_, other) in zip(real.counts(wanted), synthetic.counts(wanted), strict=True):
-        yield Pair(clique, *align(one, other))
+        yield PairedCells(clique, *align(one, other))
 
 
 def align(one: Counts, other: Counts) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

@@ -40,7 +40,7 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class DecisionTree:
     """A fitted tree; a node's children come after it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Tree:
             waiting += zip(self.children[node], (rows[left], rows[~left]), strict=True)
         return found
 
-    def prune(self, complexity: float) -> Tree:
+    def prune(self, complexity: float) -> DecisionTree:
         """Return the smallest subtree with the least risk plus `complexity` for each leaf."""
         cost, splits = self.risk + complexity, list(self.splits)
         for node in reversed(range(len(splits))):
@@ -93,7 +93,7 @@ class Tree:
         return np.array(found)
 
 
-def grow(features: Array, labels: NDArray[np.bool_], unordered: Sequence[int], complexity: float = 0.0) -> Tree:
+def grow(features: Array, labels: NDArray[np.bool_], unordered: Sequence[int], complexity: float = 0.0) -> DecisionTree:
     """Grow a tree by the Gini impurity, and prune it.
 
     Args:
@@ -131,7 +131,7 @@ def grow(features: Array, labels: NDArray[np.bool_], unordered: Sequence[int], c
         cut = None if is_category[left[0]] else float((values[left].max() + values[right].min()) / 2)
         splits[node] = Split(place, cut, values[left], values[right], 2 * int(to_left.sum()) >= number)
         waiting += [(rows[~to_left], node, 1), (rows[to_left], node, 0)]
-    return Tree(tuple(splits), tuple(children), np.array(chance), np.array(risk)).prune(complexity)
+    return DecisionTree(tuple(splits), tuple(children), np.array(chance), np.array(risk)).prune(complexity)
 
 
 def _find_split(

@@ -14,7 +14,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
 from understudy.metric.tables import (
-    Pair,
+    PairedCells,
     Rows,
     clique_text,
     count_pairs,
@@ -101,7 +101,7 @@ def _choose_cliques(
     return cliques, weights, notes
 
 
-def _norms(tables: list[Pair], scale: float, weights: NDArray[np.float64]) -> dict[str, float]:
+def _norms(tables: list[PairedCells], scale: float, weights: NDArray[np.float64]) -> dict[str, float]:
     gaps = [np.abs(table.real - table.synthetic) for table in tables]
     each = {
         "l1": [gap.sum() for gap in gaps],
@@ -113,7 +113,7 @@ def _norms(tables: list[Pair], scale: float, weights: NDArray[np.float64]) -> di
 
 def _weigh_tables(
     real: Counted, synthetic: Counted, schema: Schema, weight: str, cliques: list[Clique]
-) -> tuple[list[Pair], float, float]:
+) -> tuple[list[PairedCells], float, float]:
     """Return the marginals with every row counted by its weight; a missing or negative weight counts as 0."""
     if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
         raise SettingError("workload_error.weight needs rows; counts alone cannot be weighted")
@@ -132,7 +132,7 @@ def _weigh_tables(
             column = np.zeros(len(cells))
             column[np.searchsorted(cells, used)] = sums
             filled.append(column)
-        found.append(Pair(clique, cells, filled[0], filled[1]))
+        found.append(PairedCells(clique, cells, filled[0], filled[1]))
     return found, float(masses[0].sum()), float(masses[1].sum())
 
 

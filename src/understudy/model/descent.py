@@ -7,7 +7,7 @@ With a strong signal these are a factor of 1e4 apart. Two changes of the metric 
 
 - The first stages use a softened metric that caps count times weight, in which the many small cells converge in long
   steps (`_Descent.soften`).
-- The true metric then corrects the few large cells, its stiffest directions shortened (`Metric`).
+- The true metric then corrects the few large cells, its stiffest directions shortened (`DescentMetric`).
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class Stride(NamedTuple):
 
 
 @dataclass
-class Metric:
+class DescentMetric:
     """The metric of the descent: weights, less `shortened` of each stiff direction. It holds near one `x`.
 
     A step is limited by the largest eigenvalue of covariance times weights. A dozen eigenvalues are far above the rest:
@@ -361,7 +361,9 @@ class Metric:
             beyond[places] -= (by.along + by.over) * less
 
 
-def make_metric(problem: Problem, x: Numbers, weights: Weights, directions: int, *, enough: float = 0.0) -> Metric:
+def make_metric(
+    problem: Problem, x: Numbers, weights: Weights, directions: int, *, enough: float = 0.0
+) -> DescentMetric:
     """Make the metric of these weights at `x`, shortened along at most this many directions, by Lanczos' method.
 
     The problem's `room` must hold the answers at `x`, and does so again afterwards. This costs one call of the oracle
@@ -376,15 +378,15 @@ def make_metric(problem: Problem, x: Numbers, weights: Weights, directions: int,
     return found
 
 
-def _plain_metric(weights: Weights, largest: float, expected: float, leap: float) -> Metric:
+def _plain_metric(weights: Weights, largest: float, expected: float, leap: float) -> DescentMetric:
     """Make the metric of the weights alone; the targets and the longest step bound its curvature from below."""
     nowhere = Directions(np.empty(0, np.int64), np.empty((0, 0)))
-    return Metric(weights, max(largest, expected, leap / _FURTHEST) or 1.0, nowhere, np.empty(0))
+    return DescentMetric(weights, max(largest, expected, leap / _FURTHEST) or 1.0, nowhere, np.empty(0))
 
 
 def _shortened_metric(
     problem: Problem, x: Numbers, weights: Weights, directions: int, expected: float, leap: float
-) -> Metric | None:
+) -> DescentMetric | None:
     """Make the metric with stiff directions shortened; None if not even the largest eigenvalue was found."""
     places = _find_heavy_cells(weights, problem.room)
     eigenvalues, errors, vectors, rows = _find_stiff_directions(problem, x, weights, places, directions + _MORE_STEPS)
@@ -399,7 +401,7 @@ def _shortened_metric(
     curvature = float(eigenvalues[order[-1]])
     turned = np.einsum("jk,ji->ki", vectors[:, order[:-1]], rows)
     turned *= weights.at(places)
-    return Metric(weights, curvature, Directions(places, turned), 1.0 - curvature / eigenvalues[order[:-1]])
+    return DescentMetric(weights, curvature, Directions(places, turned), 1.0 - curvature / eigenvalues[order[:-1]])
 
 
 def _find_heavy_cells(weights: Weights, answers: Vector) -> NDArray[np.int64]:

@@ -114,7 +114,7 @@ def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> 
     if measurement.query is not None:
         raise InputError(f"measurement of {measurement.clique}: it has a query; re-express it once, from the original")
     measurement.check(domain)
-    target = _merged_cells(domain.project(measurement.clique), maps)
+    target = _map_cells(domain.project(measurement.clique), maps)
     sums = np.bincount(target, weights=measurement.values)
     scale = 1 / np.sqrt(np.bincount(target))
     return Measurement(measurement.clique, sums * scale, measurement.sigma, Scaling(scale), measurement.noise)
@@ -161,7 +161,7 @@ def re_express_all(
     return order_groups(domain, out, recoding, groups)
 
 
-def _merged_cells(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+def _map_cells(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
     """For each cell of the table, return the merged cell that it belongs to."""
     target = np.zeros((), dtype=np.int64)
     for column, size in domain.items():

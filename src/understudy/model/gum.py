@@ -1,7 +1,7 @@
 """The gradual update method of PrivSyn: rows are edited until their marginals are near the consistent noisy ones.
 
 `fit_gum` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two
-steps: a `Plan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves
+steps: a `RowPlan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves
 out.
 """
 
@@ -175,8 +175,8 @@ class GumModel(Model):
         return np.bincount(cells, minlength=self.domain.cells(columns)).reshape(shape).astype(np.float64)
 
     @cached_property
-    def _plan(self) -> Plan:
-        return Plan(self.domain, self.tables, UPDATES[self.updates])
+    def _plan(self) -> RowPlan:
+        return RowPlan(self.domain, self.tables, UPDATES[self.updates])
 
     @cached_property
     def _rows(self) -> Columns:
@@ -217,7 +217,7 @@ def fit_gum(
 # Drawing columns along a tree of tables
 
 
-class Plan:
+class RowPlan:
     """How rows are made from tables: which columns are drawn first, updated, and appended at the end.
 
     A column that only one table has is appended at the end: it is drawn from that table, given the table's other

@@ -81,7 +81,7 @@ class Arrangement:
         return self.room + int(self.starts[number]), self.tables[number]
 
 
-class Steps(NamedTuple):
+class PropagationSteps(NamedTuple):
     """A schedule with the facts that `Propagation` needs about it.
 
     Attributes:
@@ -99,7 +99,7 @@ class Steps(NamedTuple):
     end: int
 
 
-def make_steps(tree: JunctionTree, arranged: Arrangement, *, crossing: bool) -> Steps:
+def make_steps(tree: JunctionTree, arranged: Arrangement, *, crossing: bool) -> PropagationSteps:
     """Make the steps: fold potentials, send messages to the root and back, sum out contained tables.
 
     Args:
@@ -142,7 +142,7 @@ def make_steps(tree: JunctionTree, arranged: Arrangement, *, crossing: bool) -> 
         builder.layout.keep(start)
     places, end = builder.layout.decide_places()
     placed = [[(places[start], columns) for start, columns in several] for several in inputs]
-    return Steps(builder.build(places), folding, np.array(list(normalised.values()), np.int64), placed, end)
+    return PropagationSteps(builder.build(places), folding, np.array(list(normalised.values()), np.int64), placed, end)
 
 
 def _group_inputs(builder: ScheduleBuilder, clique: Clique, inputs: list[TablePlace]) -> list[TablePlace]:

@@ -65,7 +65,7 @@ def start_tree(domain: Domain, measurements: Sequence[Measurement], *, total: fl
         measurements: tables, possibly re-expressed by `compress`; those with other queries are ignored.
         total: the number of rows, if public.
     """
-    measured = measured_tables(domain, measurements)
+    measured = average_measurements(domain, measurements)
     tables = nearest_tables(domain, measured, estimate_rows(measured) if total is None else total)
     potentials: dict[Clique, NDArray[np.float64]] = {}
     seen: set[str] = set()
@@ -106,7 +106,7 @@ class MeasuredTable:
         return float(self.values.sum()), float(variance.sum())
 
 
-def measured_tables(domain: Domain, measurements: Sequence[Measurement]) -> dict[Clique, MeasuredTable]:
+def average_measurements(domain: Domain, measurements: Sequence[Measurement]) -> dict[Clique, MeasuredTable]:
     """Average the measurements of each clique by precision; the columns are in the domain's order.
 
     Re-expressed measurements are included; measurements with other queries are left out.
@@ -163,7 +163,7 @@ def fit_one_ways(
     >>> counts["age"].round(3).tolist(), counts["sex"].tolist(), rows
     ([48.667, 0.667, 38.667, 0.0], [44.0, 44.0], 88.0)
     """
-    tables = measured_tables(domain, [m for m in measurements if len(m.clique) == 1])
+    tables = average_measurements(domain, [m for m in measurements if len(m.clique) == 1])
     rows = float(total) if total is not None else estimate_rows(tables)
     fitted = {column: np.full(size, rows / size) for column, size in domain.items()}
     for (column,), table in tables.items():
@@ -206,7 +206,7 @@ def nearest_tables(domain: Domain, tables: Mapping[Clique, MeasuredTable], total
 
     Args:
         domain: the columns.
-        tables: as `measured_tables` gives them.
+        tables: as `average_measurements` gives them.
         total: the sum of every table.
 
     Returns:

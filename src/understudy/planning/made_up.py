@@ -202,7 +202,7 @@ class MadeUpSource:
         self.rows_used = self.rows_public if self.unit.max_rows == 1 else None
         self._codes, self._weight = codes, weight
         self._known: dict[Clique, Counts] = {}
-        self.asked: set[Clique] = set()
+        self.counted: set[Clique] = set()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Return exact counts of each clique's cells, in the order requested; they are cached."""
@@ -210,7 +210,7 @@ class MadeUpSource:
         fresh = [clique for clique in asked if clique not in self._known]
         for clique, table in marginals(self._codes, self.domain, fresh):
             self._known[clique] = _times(table, self._weight)
-        self.asked.update(asked)
+        self.counted.update(asked)
         return iter([(clique, self._known[clique]) for clique in asked])
 
     def codes(self) -> Iterator[Codes]:

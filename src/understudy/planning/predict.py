@@ -202,32 +202,32 @@ class Prediction:
 
 
 @lru_cache(maxsize=256)
-def predict(mechanism: str, table: PlannedTable, budget: Budget, kept: float = 1.0) -> Prediction:
+def predict(mechanism: str, table: PlannedTable, budget: Budget, share: float = 1.0) -> Prediction:
     """Predict errors, memory and time of a mechanism with its default settings.
 
     Args:
         mechanism: its name; mechanisms of other packages are run in the same way.
         table: the table that is released.
         budget: what the run would spend.
-        kept: the part of the budget that is not spent before the mechanism starts.
+        share: the part of the budget that the mechanism gets; discovery may have spent the rest.
 
     Raises:
         SettingError: for an unknown mechanism, or one that needs a delta above 0.
     """
     check_pure(mechanism, pure=budget.pure)
-    trials = _try(table, partial(_run, mechanism, table, budget, kept))
+    trials = _run_trials(table, partial(_run_trial, mechanism, table, budget, share))
     ones, twos = _errors(trials)
     sigmas, pair_sigmas = ([sigma for trial in trials for sigma in trial.sigmas[order]] for order in (1, 2))
     pairs = round(float(np.mean([len(trial.errors[2]) for trial in trials])))
     scores = [trial.numbers for trial in trials if trial.numbers is not None]
     expected = Expected(
-        one_way=_typical(ones),
+        one_way=_geometric_mean(ones),
         one_way_range=_range(ones),
-        two_way=_typical(twos) if pairs else None,
+        two_way=_geometric_mean(twos) if pairs else None,
         two_way_range=_range(twos) if pairs else None,
         group=VISIBLE * float(np.median(sigmas)),
         pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
-        pairs=_all_pairs(pairs, len(trials[0].kept_codes), len(table.sizes)),
+        pairs=_extrapolate_pairs(pairs, len(trials[0].kept_codes), len(table.sizes)),
         misplaced=float(np.mean([trial.misplaced for trial in trials[: table.tables]])),
         numbers=float(np.mean([score.value for score in scores])) if scores else None,
         statistics=_mean_errors(scores),
@@ -236,18 +236,18 @@ def predict(mechanism: str, table: PlannedTable, budget: Budget, kept: float = 1
     return Prediction(
         expected,
         _memory(mechanism, table, trials[0]),
-        fastest.seconds * _growth(fastest, table),
+        fastest.seconds * _time_factor(fastest, table),
         np.concatenate([trial.column_cells for trial in trials], axis=1),
         np.concatenate([trial.pair_cells for trial in trials], axis=1),
     )
 
 
-def _try(table: PlannedTable, run: Callable[[int], _Trial]) -> list[_Trial]:
+def _run_trials(table: PlannedTable, run: Callable[[int], _Trial]) -> list[_Trial]:
     """Run trials on made-up tables, and further ones if the first differ too much."""
     trials = [run(number) for number in range(table.tables)]
     if trials[0].rounds <= FEW and len(trials) < TABLES:
         trials.append(run(len(trials)))
-    if len(trials) == TABLES and any(_differ(errors) for errors in _errors(trials)):
+    if len(trials) == TABLES and any(_vary_too_much(errors) for errors in _errors(trials)):
         trials += [run(number) for number in range(TABLES, TABLES + len(VARIED))]
     return trials
 
@@ -258,13 +258,13 @@ def _errors(trials: Sequence[_Trial]) -> tuple[list[float], list[float]]:
     return ones, twos
 
 
-def _differ(errors: Sequence[float]) -> bool:
+def _vary_too_much(errors: Sequence[float]) -> bool:
     """Return whether the errors differ too much between tables to be given as one number."""
     low, high = _range(errors) if errors else (1.0, 1.0)
     return high > UNSURE * low
 
 
-def _typical(errors: Sequence[float]) -> float:
+def _geometric_mean(errors: Sequence[float]) -> float:
     """Return the geometric mean."""
     return float(np.exp(np.mean(np.log(np.maximum(errors, 1e-9)))))
 
@@ -272,9 +272,9 @@ def _typical(errors: Sequence[float]) -> float:
 def _range(errors: Sequence[float]) -> tuple[float, float]:
     """Return the geometric mean less and plus `SPREAD` standard deviations; by `FACTOR` if there are one or two."""
     if len(errors) <= 2:
-        return _typical(errors) / FACTOR, _typical(errors) * FACTOR
+        return _geometric_mean(errors) / FACTOR, _geometric_mean(errors) * FACTOR
     spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1))
-    return _typical(errors) * math.exp(-spread), _typical(errors) * math.exp(spread)
+    return _geometric_mean(errors) * math.exp(-spread), _geometric_mean(errors) * math.exp(spread)
 
 
 def _mean_errors(scores: Sequence[Score]) -> dict[str, dict[str, float]]:
@@ -328,18 +328,18 @@ class _Trial:
     numbers: Score | None
 
 
-def _run(name: str, planned: PlannedTable, budget: Budget, kept: float, number: int) -> _Trial:
+def _run_trial(name: str, planned: PlannedTable, budget: Budget, share: float, number: int) -> _Trial:
     """Run a mechanism through the gate on a made-up table."""
     schema, rows, source = _make_up(planned, number)
     mechanism = make_mechanism(name, **_settings(name, source))
-    capacity = _capacity(mechanism, planned, budget, kept, source.domain, chosen=not needs_public(name))
+    capacity = _trial_budget(mechanism, planned, budget, share, source.domain, uses_public=needs_public(name))
     budget = Budget.of(epsilon=capacity, delta=0) if budget.pure else Budget.of(rho=capacity)
-    watch = _Watch()
-    table = PrivateTable(source, budget, noise=_SeededNoise(number), recorder=watch)
+    counter = _RoundCounter()
+    table = PrivateTable(source, budget, noise=_SeededNoise(number), recorder=counter)
     started = time.process_time()
     fit = mechanism.fit(table, rho=float(budget.capacity))
     seconds = time.process_time() - started
-    return _compare(fit, source, seconds, watch.rounds, _score_numbers(fit, schema, rows, mechanism.rare))
+    return _compare(fit, source, seconds, counter.rounds, _score_numbers(fit, schema, rows, mechanism.rare))
 
 
 def _settings(mechanism: str, source: MadeUpSource) -> dict[str, Any]:
@@ -433,7 +433,7 @@ class _SeededNoise:
         return int(np.argmax(self._rng.gumbel(size=len(scores)) - gaps))
 
 
-class _Watch:
+class _RoundCounter:
     """A recorder that counts rounds of measurements."""
 
     def __init__(self) -> None:
@@ -446,42 +446,42 @@ class _Watch:
         pass
 
 
-def _capacity(
-    mechanism: Any, table: PlannedTable, budget: Budget, kept: float, played: Domain, *, chosen: bool
+def _trial_budget(
+    mechanism: Any, table: PlannedTable, budget: Budget, share: float, domain: Domain, *, uses_public: bool
 ) -> float:
-    """Return the part of the budget for the columns of the made-up table: rho, or epsilon under pure DP.
+    """Return the budget of a trial, the part for its columns of that of the run: rho, or epsilon under pure DP.
 
     If measurements are fixed in advance, it is the share of those over these columns; otherwise each column has the
-    same part.
+    same part. A mechanism that uses a public table knows its measurements of the trial's columns only.
     """
-    weights: Mapping[Clique, float] = mechanism.plan(Domain(table.sizes)) if chosen else {}
+    weights: Mapping[Clique, float] = {} if uses_public else mechanism.plan(Domain(table.sizes))
     if not weights:
-        weights = mechanism.plan(played)
-        return _whole(table, budget, kept, weights) * len(played) / len(table.sizes)
+        weights = mechanism.plan(domain)
+        return _run_budget(table, budget, share, weights) * len(domain) / len(table.sizes)
     power = 1 if budget.pure else 2
-    inside = math.fsum(weight**power for clique, weight in weights.items() if all(c in played for c in clique))
+    inside = math.fsum(weight**power for clique, weight in weights.items() if all(c in domain for c in clique))
     whole = math.fsum(weight**power for weight in weights.values())
-    return _whole(table, budget, kept, weights) * inside / whole
+    return _run_budget(table, budget, share, weights) * inside / whole
 
 
-def _whole(table: PlannedTable, budget: Budget, kept: float, weights: Mapping[Clique, float]) -> float:
-    """Return the whole budget; for measurements fixed in advance, what the exact privacy curve allows them to spend.
+def _run_budget(table: PlannedTable, budget: Budget, share: float, weights: Mapping[Clique, float]) -> float:
+    """Return the budget of a run; for measurements fixed in advance, what the exact privacy curve lets them spend.
 
     With many measurements the curve depends only on the sum of their precisions, so it is computed for equal weights:
     a thousand times faster, and within 0.1 %.
     """
-    capacity = kept * float(budget.capacity)
+    capacity = share * float(budget.capacity)
     near = table.neighbours
-    if not weights or kept < 1 or not can_plan(budget, near):
+    if not weights or share < 1 or not can_plan(budget, near):
         return capacity
     squares = math.fsum(weight**2 for weight in weights.values())
     if takes_too_long([math.sqrt(near.marginal_l2_squared * squares / (2 * capacity)) / w for w in weights.values()]):
         return capacity
-    return _certified_rho(budget, near)
+    return _certify_rho(budget, near)
 
 
 @lru_cache(maxsize=64)
-def _certified_rho(budget: Budget, neighbours: Neighbours) -> float:
+def _certify_rho(budget: Budget, neighbours: Neighbours) -> float:
     tables: dict[Clique, float] = {(str(place),): 1.0 for place in range(_CURVE_TABLES)}
     return float(certify_plan(tables, budget, neighbours)[1].rho)
 
@@ -490,7 +490,7 @@ def _compare(fit: Fit, source: MadeUpSource, seconds: float, rounds: int, number
     """Compare a model with the made-up rows that it was fitted to."""
     domain, maps = source.domain, fit.recoding.maps
     everything = [*((column,) for column in domain), *combinations(domain, 2)]
-    order = max((len(clique) for clique in source.asked), default=1)
+    order = max((len(clique) for clique in source.counted), default=1)
     made = fit.model.project_many(everything)
     sigmas = {k: _sigmas(fit, domain, k) for k in (1, 2)}
     errors: dict[int, list[float]] = {1: [], 2: []}
@@ -548,23 +548,23 @@ def _sigmas(fit: Fit, domain: Domain, order: int) -> dict[Clique, float]:
     return {part: known**-0.5 for part, known in precision.items()}
 
 
-def _all_pairs(pairs: int, played: int, columns: int) -> int:
+def _extrapolate_pairs(pairs: int, tried: int, columns: int) -> int:
     """Extrapolate the number of covered pairs from the made-up columns to all columns.
 
     Few pairs grow in proportion to the columns, many in proportion to all pairs. Exact in both extremes: a tree of n
     columns has n - 1 pairs, and a mechanism that measures all pairs of some columns measures all pairs of all.
     """
-    if pairs == 0 or played == columns:
+    if pairs == 0 or tried == columns:
         return pairs
-    part = pairs / comb(played, 2)
-    return round(float(pairs * (columns - 1) / (played - 1) * (columns / played) ** (part**4)))
+    part = pairs / comb(tried, 2)
+    return round(float(pairs * (columns - 1) / (tried - 1) * (columns / tried) ** (part**4)))
 
 
-def _growth(trial: _Trial, table: PlannedTable) -> float:
+def _time_factor(trial: _Trial, table: PlannedTable) -> float:
     """Return the time of a run divided by that of its trial, from the numbers of marginals, rounds and rows."""
-    played, columns = len(trial.kept_codes), len(table.sizes)
-    tables = comb(columns, min(trial.order, played)) / comb(played, min(trial.order, played))
-    rounds = columns / played if trial.rounds > FEW else 1.0
+    tried, columns = len(trial.kept_codes), len(table.sizes)
+    tables = comb(columns, min(trial.order, tried)) / comb(tried, min(trial.order, tried))
+    rounds = columns / tried if trial.rounds > FEW else 1.0
     return tables * rounds * max(1.0, table.rows / ROWS / 4)
 
 
@@ -576,12 +576,12 @@ def _memory(mechanism: str, table: PlannedTable, trial: _Trial) -> int | None:
     """
     sizes = table.sizes
     by_size = sorted((sizes[name], part) for name, part in trial.kept_codes.items() if name in sizes)
-    chosen = [name for column in table.choose_columns(MANY) for name in column.parts if name in sizes]
+    some = [name for column in table.choose_columns(MANY) for name in column.parts if name in sizes]
     left = {
         name: max(
             2, round(sizes[name] * [part for size, part in by_size if size <= max(sizes[name], by_size[0][0])][-1])
         )
-        for name in (chosen if trial.order > 2 else sizes)
+        for name in (some if trial.order > 2 else sizes)
     }
     more = comb(len(sizes), trial.order) / comb(len(left), trial.order) if trial.order > 2 else 1.0
     needed = _footprint(mechanism, tuple(left.items()))

@@ -176,7 +176,7 @@ def _bound_noise(
     _, cells = _sum_to_clique(evidence, covering[0], clique)
     if len(covering) > 1 or np.ptp(cells) > 0:
         return _bound_unequal_noise(variance, beta) if laws == {"gaussian"} else math.inf
-    law = Law.of(covering[0].noise, covering[0].sigma, int(cells[0]))
+    law = NoiseSum.of(covering[0].noise, covering[0].sigma, int(cells[0]))
     return general if law is None else min(general, law.l1(len(variance), beta))
 
 
@@ -274,7 +274,7 @@ def _bound_choice_error(before: Model, measurement: Measurement, beta: float) ->
     """
     seen = float(np.abs(measurement.values - before.project(measurement.clique).reshape(-1)).sum())
     n = len(measurement.values)
-    law = Law.of(measurement.noise, measurement.sigma, n) if beta > 0 else None
+    law = NoiseSum.of(measurement.noise, measurement.sigma, n) if beta > 0 else None
     if law is not None:
         return seen + law.one_side(beta) + _UNIT * n
     if measurement.noise != "gaussian" or beta <= 0:
@@ -361,7 +361,7 @@ def _sum_cells(
         return 0.0, 0.0
     table = measurement.values.reshape([len(places) for places in codes.values()])
     value = float(table[np.ix_(*axes)].sum())
-    law = Law.of(measurement.noise, measurement.sigma, cells)
+    law = NoiseSum.of(measurement.noise, measurement.sigma, cells)
     if law is not None:
         return value, law.either_side(beta)
     if measurement.noise != "gaussian":
@@ -420,7 +420,7 @@ def _tighten_by_selection(
 # The discrete Gaussian is sub-Gaussian with its parameter as proxy, E exp(t X) <= exp(t^2 sigma^2 / 2) for every real t
 # (Canonne, Kamath and Steinke 2020), hence so are weighted sums of independent draws, with the weighted sum of squares.
 # `subgaussian_l1` uses only this. If one measurement is summed to fewer cells, the distribution of each sum is known
-# exactly (`Law`), also for the discrete Laplace.
+# exactly (`NoiseSum`), also for the discrete Laplace.
 
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
@@ -450,7 +450,7 @@ def subgaussian_l1(cells: int, variance: float, beta: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class NoiseSum:
     """The distribution of a sum of independent integer noise.
 
     Attributes:
@@ -462,7 +462,7 @@ class Law:
     mass: NDArray[np.float64]
 
     @staticmethod
-    def of(noise: Noise, sigma: float, terms: int) -> Law | None:
+    def of(noise: Noise, sigma: float, terms: int) -> NoiseSum | None:
         """Return the distribution of a sum of this many draws; None if its support is too large.
 
         Args:
@@ -514,7 +514,7 @@ class Law:
 
 
 @lru_cache(maxsize=4096)
-def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
+def _law(noise: Noise, sigma: float, terms: int) -> NoiseSum | None:
     deviation = sigma * math.sqrt(terms)
     reach = int(9.5 * deviation if noise == "gaussian" else 42 * max(deviation, 2 * sigma)) + 2
     if 2 * reach + 1 > _FURTHEST:
@@ -529,7 +529,7 @@ def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
     beyond = np.cumsum(mass[::-1])[::-1]
     kept = mass[: max(1, int(np.count_nonzero(beyond > _TAIL / 2)))].copy()
     kept.flags.writeable = False
-    return Law(deviation, kept)
+    return NoiseSum(deviation, kept)
 
 
 def _ratio(sigma: float) -> float:

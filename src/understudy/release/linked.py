@@ -23,7 +23,7 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.model.fit import Fit
 from understudy.release.answer import Answer, parse_query, read_conditions
 from understudy.release.archive import explain_damage, read_archive, write_archive
-from understudy.release.linked_rows import Drawing, DrawnRows, Steps, calibrate
+from understudy.release.linked_rows import Drawing, DrawnRows, DrawSteps, calibrate
 from understudy.release.release import Release, summarize_account
 from understudy.release.rows import RowMaker, check_size, redraw_values
 from understudy.schema import Schema
@@ -166,7 +166,7 @@ class LinkedRelease:
         return Drawing(self.schema, self.parts, self._steps, rows, np.random.default_rng(seed)).draw()
 
     @cached_property
-    def _steps(self) -> Steps:
+    def _steps(self) -> DrawSteps:
         return calibrate(self.schema, self.parts)
 
     def answer(
@@ -334,16 +334,16 @@ def _write_keys(
             owners[name] = owners[link.parent][parents]
             root = made[schema.root][schema.keys[schema.root]]
             if link.unit_column is not None:
-                table = _set(table, link.unit_column, root.take(pa.array(owners[name])))
+                table = _set_column(table, link.unit_column, root.take(pa.array(owners[name])))
             if link.parent_column != link.unit_column:
                 above = made[link.parent][schema.keys[link.parent]]
-                table = _set(table, link.parent_column, above.take(pa.array(parents)))
+                table = _set_column(table, link.parent_column, above.take(pa.array(parents)))
         if (key := schema.keys[name]) is not None and (
             link is None or key not in (link.unit_column, link.parent_column)
         ):
             column = one.column(key)
             assert isinstance(column, Identifier)  # noqa: S101 - checked with the schema
-            table = _set(table, key, column.make(count))
+            table = _set_column(table, key, column.make(count))
         made[name] = table
     return made
 
@@ -354,7 +354,7 @@ def _decode_rows(schema: Schema, link: Link | None, rows: DrawnRows, rng: np.ran
     table = schema.decode(codes, rng, as_="arrow", text=text)
     if rows.values is not None:  # the root's
         for name in rows.values.column_names:
-            table = _set(table, name, rows.values[name])
+            table = _set_column(table, name, rows.values[name])
     if link is None:
         return table
     if not any(link.order and link.order[0] in rule.columns for rule in schema.rules):
@@ -390,7 +390,7 @@ def _sort_within_siblings(schema: Schema, link: Link, table: Any, rows: DrawnRow
     by_number = np.lexsort((rows.numbers, rows.parents))
     place = np.empty(len(by_value), np.int64)
     place[by_number] = by_value
-    return _set(table, link.order[0], table[link.order[0]].take(pa.array(place)))
+    return _set_column(table, link.order[0], table[link.order[0]].take(pa.array(place)))
 
 
 def _sort_values(schema: Schema, link: Link, table: Any) -> list[NDArray[Any]]:
@@ -399,5 +399,5 @@ def _sort_values(schema: Schema, link: Link, table: Any) -> list[NDArray[Any]]:
     return [value for name, down in columns for value in order_values(schema, name, table[name], down=down)]
 
 
-def _set(table: Any, name: str, values: Any) -> Any:
+def _set_column(table: Any, name: str, values: Any) -> Any:
     return table.set_column(table.column_names.index(name), name, values)

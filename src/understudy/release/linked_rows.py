@@ -58,7 +58,7 @@ class DrawnRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class DrawStep:
     """The distribution from which one column is drawn.
 
     Attributes:
@@ -97,11 +97,11 @@ class Step:
         return chances
 
 
-Steps = Mapping[str, list[Step]]
+DrawSteps = Mapping[str, list[DrawStep]]
 """How the own columns of each virtual table but the root are drawn, in order."""
 
 
-def calibrate(schema: LinkedSchema, parts: Mapping[str, Release]) -> Steps:
+def calibrate(schema: LinkedSchema, parts: Mapping[str, Release]) -> DrawSteps:
     """Return how columns are drawn, so that drawn rows have the pairs of columns that the models have.
 
     **Privacy.** Post-processing of models.
@@ -139,7 +139,7 @@ class Drawing:
         self,
         schema: LinkedSchema,
         parts: Mapping[str, Release],
-        steps: Steps,
+        steps: DrawSteps,
         rows: int,
         rng: np.random.Generator,
         maker: RowMaker | None = None,
@@ -223,7 +223,7 @@ class Drawing:
                     drawn = self._close_gap(name, target, drawn.astype(np.int64), before, due)
             self._tables[name].codes[target.part][rows] = drawn
 
-    def fit_factors(self, name: str, steps: list[Step] | None = None) -> list[Step]:
+    def fit_factors(self, name: str, steps: list[DrawStep] | None = None) -> list[DrawStep]:
         """Return the steps of a virtual table with calibrated tables, fitted on the rows drawn so far.
 
         Known columns come from these rows; own columns are drawn again, by the new tables.
@@ -349,14 +349,14 @@ def _obey_rules(
     return broken
 
 
-def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> list[Step]:
+def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> list[DrawStep]:
     """Return the steps of a virtual table as its model has them."""
     if virtual.kind == "root":
         return []
     own = {column.name: column for column in virtual.columns if column.role == "own"}
     link, rank = schema.links[virtual.table], schema.order_rank(virtual.table)
     members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
-    found, plan = list[Step](), plan_draws(part.model, list(own))
+    found, plan = list[DrawStep](), plan_draws(part.model, list(own))
     known = [column.name for column in virtual.columns if column.role != "own"]
     measured = [set(one.clique) for one in part.measurements]
     for name, given, table in plan:
@@ -368,7 +368,7 @@ def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> l
         if ordered:
             tables = [_spread(one, name, part, members) for one in tables]
         table, alone, *pairs = (one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables)
-        found.append(Step(column, given, table, alone[0], dict(zip(tied, pairs, strict=True)), ordered))
+        found.append(DrawStep(column, given, table, alone[0], dict(zip(tied, pairs, strict=True)), ordered))
         known.append(name)
     return found
 
@@ -385,13 +385,13 @@ def _spread(table: NDArray[np.float64], column: str, part: Release, members: Map
 
 
 def _fit_step(
-    step: Step,
+    step: DrawStep,
     known: Mapping[str, NDArray[Any]],
     weights: NDArray[np.float64],
     allowed: NDArray[np.bool_] | None,
     domain: Mapping[str, int],
     rng: np.random.Generator,
-) -> tuple[Step, NDArray[np.int64]]:
+) -> tuple[DrawStep, NDArray[np.int64]]:
     """Return a step with factors that meet its targets on these rows, and a code for each row."""
     chances = step.chances(known, domain, allowed)
     codes = {one: np.asarray(known[one], np.int64) for one in step.targets}
@@ -419,7 +419,7 @@ def _fit_step(
 
 
 def _draw_codes(
-    step: Step,
+    step: DrawStep,
     known: Mapping[str, NDArray[Any]],
     domain: Mapping[str, int],
     room: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None,

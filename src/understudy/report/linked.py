@@ -20,7 +20,7 @@ from understudy.release.linked_rows import DrawnRows
 from understudy.release.release import Release
 from understudy.report.guide import render_guide
 from understudy.report.page import describe_shares, load_template
-from understudy.report.public import measured_tables
+from understudy.report.public import list_measured_marginals
 from understudy.schema.linked import VirtualTable
 
 _UNITS = 20_000  # rows of the root that charts are drawn from
@@ -166,7 +166,7 @@ def _list_measured(release: LinkedRelease, virtual: VirtualTable) -> dict[str, A
     """Return the relations that were measured in a virtual table, the most precise first; noise in units."""
     part = release.parts[virtual.name]
     unit = part.schema.privacy_unit.max_rows
-    tables = [one for one in measured_tables(part) if len(one.clique) > 1]
+    tables = [one for one in list_measured_marginals(part) if len(one.clique) > 1]
     link = release.schema.links.get(virtual.table)
     above = "" if link is None else link.parent
     words = {

@@ -27,14 +27,14 @@ from understudy.release import Release
 from understudy.report.guide import render_guide
 from understudy.report.public import (
     CAUTION,
-    MeasuredTable,
+    MeasuredMarginal,
     bound_tables,
     count_weak_cells,
     estimate_shares,
     find_noise,
+    list_measured_marginals,
     list_measured_pairs,
-    measured_tables,
-    weak_values,
+    list_weak_values,
 )
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
@@ -158,12 +158,12 @@ def _sample_standin(release: Release) -> Rows:
 
 
 def _collect_content(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]:
-    tables = measured_tables(release)
+    tables = list_measured_marginals(release)
     total = max(float(release.model.total), 1.0)
     joined = list_measured_pairs(release)
     bounds, bounded, unbounded = bound_tables(release)
     names = [column.name for column in release.schema.coded]
-    weak = weak_values(release, tables)
+    weak = list_weak_values(release, tables)
     joint = count_weak_cells(tables)
     binned = None if real is None else bin_rows(real, release.schema)
     numbers = summarize_columns(release.schema, standin, real, binned)
@@ -195,7 +195,7 @@ def _collect_content(release: Release, standin: Rows, real: Rows | None) -> dict
 
 
 def _describe_column(
-    release: Release, column: Coded, tables: list[MeasuredTable], standin: Rows, real: Rows | None
+    release: Release, column: Coded, tables: list[MeasuredMarginal], standin: Rows, real: Rows | None
 ) -> dict[str, Any]:
     share = estimate_shares(release, column, standin)
     noise = 2 * find_noise(release, column, tables) / max(float(release.model.total), 1.0)
@@ -251,7 +251,7 @@ def _select_largest(bars: list[svg.Bar]) -> list[svg.Bar]:
 
 
 def _describe_tables(
-    tables: list[MeasuredTable], total: float, bounds: Mapping[Clique, float | None]
+    tables: list[MeasuredMarginal], total: float, bounds: Mapping[Clique, float | None]
 ) -> dict[str, Any]:
     lines = [
         {
@@ -269,7 +269,7 @@ def _describe_tables(
 
 
 def _find_faint(
-    schema: Schema, standin: Rows, tables: list[MeasuredTable], total: float
+    schema: Schema, standin: Rows, tables: list[MeasuredMarginal], total: float
 ) -> dict[str, NDArray[np.bool_]]:
     """Mark the values of text columns that are too rare to be told from the noise of the column's counts.
 

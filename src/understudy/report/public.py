@@ -21,7 +21,7 @@ _BOUNDED_COLUMNS = 60
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredTable:
+class MeasuredMarginal:
     """One measured marginal, with all its measurements combined.
 
     Attributes:
@@ -63,7 +63,7 @@ class Weak:
     limit: float
 
 
-def measured_tables(release: Release) -> list[MeasuredTable]:
+def list_measured_marginals(release: Release) -> list[MeasuredMarginal]:
     """Return the measured tables, in the order of their first measurement; re-expressed ones are left out."""
     precision: dict[Clique, float] = defaultdict(float)
     cells: dict[Clique, int] = {}
@@ -76,7 +76,7 @@ def measured_tables(release: Release) -> list[MeasuredTable]:
         small = cells[clique] <= _CELLS and all(name in release.model.domain for name in clique)
         small = small and release.model.domain.cells(clique) == cells[clique]
         estimate = np.asarray(release.model.project(clique)).reshape(-1) if small else None
-        found.append(MeasuredTable(clique, float(value**-0.5), estimate, cells[clique]))
+        found.append(MeasuredMarginal(clique, float(value**-0.5), estimate, cells[clique]))
     return found
 
 
@@ -118,14 +118,14 @@ def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int
     return found, sum(value is not None for value in pairs), sum(value is None for value in pairs)
 
 
-def find_noise(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
+def find_noise(release: Release, column: Coded, tables: list[MeasuredMarginal]) -> float:
     """Return the sigma of the noise on a count of this column; 0 if its codes were merged or not measured."""
     if column.name in release.recoding.columns:
         return 0.0
     return next((table.sigma for table in tables if table.clique == (column.name,)), 0.0)
 
 
-def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
+def list_weak_values(release: Release, tables: list[MeasuredMarginal]) -> list[Weak]:
     """List by column the values that were merged as too rare or whose estimate is weak."""
     measured = {table.clique[0]: table for table in tables if len(table.clique) == 1}
     found = []
@@ -140,7 +140,7 @@ def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
     return found
 
 
-def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[str]:
+def _list_weak_labels(release: Release, column: Coded, table: MeasuredMarginal) -> list[str]:
     """List values with a weak estimate, the largest first; without merged values and the code of unknown values."""
     joined = spread_on_axis(release, column)
     table = table if joined is None else replace(table, estimate=joined)
@@ -156,7 +156,7 @@ def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> 
     return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 
-def count_weak_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, float]]:
+def count_weak_cells(tables: list[MeasuredMarginal]) -> list[tuple[Clique, int, int, float]]:
     """Count the weak cells of every measured marginal of several columns: clique, weak cells, all cells, limit."""
     return [
         (table.clique, int(table.weak.sum()), table.cells, CAUTION * table.sigma)

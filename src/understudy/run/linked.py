@@ -13,7 +13,7 @@ from understudy.gate import PrivateTable
 from understudy.mechanism.linked import LinkedMechanism
 from understudy.model.fit import Fit
 from understudy.progress import Progress
-from understudy.run.record import CannotContinue, Recorder
+from understudy.run.record import CannotContinue, RunRecorder
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import OpenTables
 from understudy.source.open import make_opener, open_table
@@ -84,7 +84,7 @@ def fit_linked(
     schema: LinkedSchema,
     mechanism: LinkedMechanism,
     *,
-    recorder: Recorder,
+    recorder: RunRecorder,
     progress: Progress,
 ) -> dict[str, Fit]:
     """Fit all virtual tables through one account.
@@ -108,7 +108,7 @@ def fit_linked(
 
 
 def finish_linked(
-    schema: LinkedSchema, mechanism: LinkedMechanism, recorder: Recorder, reason: str, progress: Progress
+    schema: LinkedSchema, mechanism: LinkedMechanism, recorder: RunRecorder, reason: str, progress: Progress
 ) -> dict[str, Fit]:
     """Fit all virtual tables to recorded answers, at no further cost.
 

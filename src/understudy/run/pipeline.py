@@ -59,7 +59,7 @@ from understudy.run.checks import (
 from understudy.run.linked import discover_linked, fit_linked, linked_facts, linked_neighbours, narrowest_tables
 from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
-from understudy.run.record import CannotContinue, Recorder
+from understudy.run.record import CannotContinue, RunRecorder
 from understudy.schema import Schema
 from understudy.schema.linked import LinkedSchema, is_package, load_any
 from understudy.source import open_source
@@ -521,7 +521,7 @@ def execute(
         UnderstudyError: as `synthesize`.
     """
     handle: RunHandle | None = None
-    recorder: Recorder | None = None
+    recorder: RunRecorder | None = None
     name = secrets.token_hex(8)  # known before the reservation, so that it can be cancelled after an interrupt
     try:
         chosen = _resolve_any(spec)
@@ -531,7 +531,7 @@ def execute(
                 handle = ledger.continue_run(run)
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
-            recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
+            recorder = RunRecorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
             with report_compiling(progress):
                 release = _make_any(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
@@ -555,7 +555,7 @@ def _open_any(run: Run | LinkedRun) -> AbstractContextManager[Any]:
 
 
 def _make_any(
-    data: Any, run: Run | LinkedRun, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
+    data: Any, run: Run | LinkedRun, recorder: RunRecorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
 ) -> Release | LinkedRelease:
     if isinstance(run, Run):
         return _make(data, run, recorder, handle, ledger, progress)
@@ -565,7 +565,7 @@ def _make_any(
 def _make_linked(
     tables: OpenTables | None,
     run: LinkedRun,
-    recorder: Recorder,
+    recorder: RunRecorder,
     handle: RunHandle | None,
     ledger: Ledger,
     progress: Progress,
@@ -600,7 +600,7 @@ def make_uncharged(spec: RunSpec) -> Release:
     chosen = resolve(spec)
     _check(chosen, None)
     with open_table(spec.data, spec.query, spec.temp_dir) as data:
-        return _make(data, chosen, Recorder(None, None), None, Ledger(), silent)
+        return _make(data, chosen, RunRecorder(None, None), None, Ledger(), silent)
 
 
 def _write(
@@ -647,7 +647,7 @@ def _reserve(run: Run | LinkedRun, ledger: Ledger, name: str) -> RunHandle:
 
 
 def _make(
-    data: Any, run: Run, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
+    data: Any, run: Run, recorder: RunRecorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
 ) -> Release:
     progress(Step("read", None, "the table"))
     table = _open(data, run, recorder, handle, ledger, progress)
@@ -672,7 +672,7 @@ def _make(
 
 
 def _open(
-    data: Any, run: Run, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
+    data: Any, run: Run, recorder: RunRecorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
 ) -> PrivateTable:
     """Open the table behind the gate, coded by the declared schema or by one that discovery completed."""
     rest: Any = {"noise": run.spec.noise, "recorder": recorder}
@@ -700,7 +700,7 @@ def _source(data: Any, schema: Schema) -> Any:
 
 
 def _finish(
-    run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress
+    run: Run, table: PrivateTable, recorder: RunRecorder, reason: str, progress: Progress
 ) -> tuple[Fit, float | None]:
     """Fit the model to all recorded answers, at no further cost; also return the public number of rows it uses."""
     table.account.pay(recorder.recall_rest())
@@ -748,7 +748,7 @@ def _measure_quality(run: Run, table: PrivateTable, fit: Fit, progress: Progress
 
 
 def _explain(
-    error: BaseException, spec: RunSpec, ledger: Ledger, handle: RunHandle | None, recorder: Recorder | None
+    error: BaseException, spec: RunSpec, ledger: Ledger, handle: RunHandle | None, recorder: RunRecorder | None
 ) -> BaseException:
     """Return the error to raise: our own if nothing was answered yet, else one that says how to continue.
 

@@ -26,7 +26,7 @@ class CannotContinue(UnderstudyError):
     """The run cannot ask its next question; it is finished from the recorded answers. Caught by `execute`."""
 
 
-class Recorder:
+class RunRecorder:
     """Recalls the answers of earlier attempts at a run, then records new ones.
 
     Args:

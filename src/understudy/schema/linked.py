@@ -121,8 +121,8 @@ class VirtualTable:
     columns: tuple[VirtualColumn, ...]
     schema: Schema
 
-    def named(self, *roles: Role) -> list[str]:
-        """The names of the columns with these roles."""
+    def list_columns(self, *roles: Role) -> list[str]:
+        """List the names of the columns with these roles."""
         return [column.name for column in self.columns if column.role in roles]
 
 

@@ -24,14 +24,14 @@ from understudy.schema.frames import check_names
 from understudy.schema.open import Shape, Words
 from understudy.schema.text import PLAIN, Dialect, meanings, shorten_moments
 from understudy.source.protocol import SourceBase
-from understudy.source.steps import Steps, find_steps
+from understudy.source.steps import CodingSteps, find_steps
 from understudy.source.unit import canonical_units, new_key
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, check_cliques
 from understudy.tabulate import group_cliques as group_by_size
 
 
 @dataclass(frozen=True)
-class Cell:
+class EngineColumn:
     """A column of the engine's table.
 
     Attributes:
@@ -54,7 +54,7 @@ class Grammar(Protocol):
 
     words: str
 
-    def comparable(self, cell: Cell) -> str:
+    def comparable(self, cell: EngineColumn) -> str:
         """Return an expression that compares like the cell's arrow type."""
         ...
 
@@ -62,15 +62,15 @@ class Grammar(Protocol):
         """Return a constant on a type's scale, as `comparable` compares it."""
         ...
 
-    def is_null(self, cell: Cell) -> str:
+    def is_null(self, cell: EngineColumn) -> str:
         """Return a test whether a cell is empty or NaN."""
         ...
 
-    def text(self, cell: Cell) -> str:
+    def text(self, cell: EngineColumn) -> str:
         """Return a cell's text as arrow writes it; null for null."""
         ...
 
-    def unit(self, cell: Cell) -> str:
+    def unit(self, cell: EngineColumn) -> str:
         """Return the canonical text of a unit (see `unit`), null for rows without one.
 
         Text only without surrounding blanks.
@@ -93,7 +93,7 @@ class Grammar(Protocol):
         ...
 
 
-def step_code(grammar: Grammar, cell: Cell, steps: Steps) -> str:
+def step_code(grammar: Grammar, cell: EngineColumn, steps: CodingSteps) -> str:
     """Return the code of a typed cell by binary search, with log2(steps) comparisons."""
     x = grammar.comparable(cell)
 
@@ -236,7 +236,7 @@ class Texts(Protocol):
     """
 
     grammar: Grammar
-    cells: list[tuple[str, Cell]]
+    cells: list[tuple[str, EngineColumn]]
     any_text: bool
     rows: str
     lookup: str
@@ -251,7 +251,7 @@ class Texts(Protocol):
         ...
 
 
-class Session(Texts, Countable, Protocol):
+class EngineSession(Texts, Countable, Protocol):
     """One engine at work on one snapshot. Its further tables: ``coded``, ``bounded``."""
 
     coded: str
@@ -332,7 +332,7 @@ class EngineSource(CodedTable):
 
     __slots__ = ("__coded", "__engine", "__words")
 
-    def __init__(self, session: Session, schema: Schema, *, key: bytes | None = None) -> None:
+    def __init__(self, session: EngineSession, schema: Schema, *, key: bytes | None = None) -> None:
         names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
         self.__engine = session
         self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
@@ -368,7 +368,7 @@ def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> S
     return SparseCounts(index[order], rows[order], domain.cells(clique))
 
 
-def _code_table(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
+def _code_table(session: EngineSession, schema: Schema, names: dict[str, str], key: bytes) -> str:
     """Encode the table inside its engine and return the name of the table to count."""
     check_names([name for name, _ in session.cells], schema.needs)
     cells = dict(session.cells)
@@ -405,7 +405,7 @@ def _code_table(session: Session, schema: Schema, names: dict[str, str], key: by
 
 
 def column_expressions(
-    session: Texts, column: Any, cell: Cell, place: int, schema: Schema
+    session: Texts, column: Any, cell: EngineColumn, place: int, schema: Schema
 ) -> tuple[dict[str, str], list[str]]:
     """Return the expressions of a column's parts, and the join that they need."""
     grammar = session.grammar
@@ -423,7 +423,7 @@ def column_expressions(
     return {part: f"coalesce({table}.p{i}, {null[part]})" for i, part in enumerate(column.parts)}, [join]
 
 
-def unit_expression(session: Texts, cell: Cell, place: int) -> tuple[str, list[str]]:
+def unit_expression(session: Texts, cell: EngineColumn, place: int) -> tuple[str, list[str]]:
     """Return the expression of a row's unit, and the join that it needs: text with another meaning is looked up."""
     plain = session.grammar.unit(cell)
     if cell.kind is not None or cell.own in ("numeric", "decimal", "bytea", "binary"):
@@ -439,7 +439,7 @@ def unit_expression(session: Texts, cell: Cell, place: int) -> tuple[str, list[s
     return f"nullif(coalesce({table}.w, {plain}), '')", [join]
 
 
-def sort_expression(session: Texts, name: str, cell: Cell, place: int, schema: Schema, sort_texts: Any) -> Any:
+def sort_expression(session: Texts, name: str, cell: EngineColumn, place: int, schema: Schema, sort_texts: Any) -> Any:
     """Return an expression that sorts like `sort_texts` of the cells, a function of an arrow array, and its join.
 
     Every distinct cell is looked up, because engines do not round and parse as the schema does.
@@ -453,7 +453,7 @@ def sort_expression(session: Texts, name: str, cell: Cell, place: int, schema: S
     return f"coalesce({table}.w, '{null}')", [f"{join} and {table}.v = {session.grammar.text(cell)}"]
 
 
-def _fill_lookup(session: Texts, column: Any, cell: Cell, place: int, schema: Schema) -> None:
+def _fill_lookup(session: Texts, column: Any, cell: EngineColumn, place: int, schema: Schema) -> None:
     """Fill the lookup table with every text of a column: the declared ones, then the others of the table."""
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
@@ -467,7 +467,7 @@ def _fill_lookup(session: Texts, column: Any, cell: Cell, place: int, schema: Sc
         session.add(_encode_texts(column, texts, cell, place, schema))
 
 
-def _encode_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schema) -> Lookup:
+def _encode_texts(column: Any, texts: Any, cell: EngineColumn, place: int, schema: Schema) -> Lookup:
     cells = _restore_types(texts, cell.kind, schema.dialect)
     if isinstance(column, Words):
         return Lookup(place, texts, [], column.texts(cells, schema.dialect).dictionary_decode())

@@ -112,7 +112,7 @@ class LinkedRows:
         codes = {column.name: self._column(column, virtual, used) for column in virtual.columns}
         return LinkedSource(virtual, codes, table.units[used])
 
-    def coded(self) -> dict[str, tuple[dict[str, Array], NDArray[np.int64], NDArray[np.int64]]]:
+    def table_codes(self) -> dict[str, tuple[dict[str, Array], NDArray[np.int64], NDArray[np.int64]]]:
         """Return the codes, parents and sibling numbers of each table, for evaluation by the custodian.
 
         **Privacy.** As private as the rows.

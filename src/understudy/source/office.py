@@ -32,7 +32,7 @@ OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
 
 
 @dataclass(frozen=True)
-class Variable:
+class OfficeVariable:
     """What an office file says about one column, apart from its rows.
 
     Attributes:
@@ -55,7 +55,7 @@ def is_office(path: Path) -> bool:
     return path.suffix.lower() in OFFICE
 
 
-def read_variables(path: Path) -> list[Variable]:
+def read_variables(path: Path) -> list[OfficeVariable]:
     """Read the dictionary of a file: names, labels, value labels and missing codes. No row is read.
 
     Raises:
@@ -63,10 +63,10 @@ def read_variables(path: Path) -> list[Variable]:
     """
     if path.suffix.lower() == ".xlsx":
         names = _read_xlsx(path, header_only=True)[0]
-        return [Variable("" if name is None else str(name)) for name in names]
+        return [OfficeVariable("" if name is None else str(name)) for name in names]
     meta = _read_stat(path, metadataonly=True)[1]
     return [
-        Variable(
+        OfficeVariable(
             name,
             str(meta.column_names_to_labels.get(name) or ""),
             meta.variable_value_labels.get(name, {}),
@@ -287,7 +287,7 @@ def _split_moments(
 # -- Schemas from the dictionary of an office file -------------------------------------------------------------------
 
 
-def apply_labels(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]:
+def apply_labels(field: Mapping[str, Any], variable: OfficeVariable) -> dict[str, Any]:
     """Add what the file says to a drafted field: its title, and for a labelled variable its values and missing reasons.
 
     A variable on a scale, or one whose labels name only missing codes, keeps the drafted bounds and gets its missing
@@ -310,7 +310,7 @@ def apply_labels(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]
     return made | {"understudy": ours | ({"missing": dict(ours.get("missing", {})) | missing} if missing else {})}
 
 
-def import_variables(variables: Sequence[Variable]) -> Imported:
+def import_variables(variables: Sequence[OfficeVariable]) -> Imported:
     """Return a schema from a file's dictionary alone, with the gaps that a person still has to fill."""
     fields, gaps = [], ["`privacy_unit`: the file does not say who is protected"]
     for variable in variables:
@@ -344,7 +344,7 @@ def read_dictionary(path: Path) -> Imported:
         raise InputError(f"{path}: {error}") from None
 
 
-def _lists_its_values(variable: Variable) -> bool:
+def _lists_its_values(variable: OfficeVariable) -> bool:
     tokens = {_token(code) for code in variable.missing}
     return variable.measure != "scale" and any(_token(value) not in tokens for value in variable.values)
 
@@ -369,7 +369,7 @@ def _ours(kept: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]
     return {"understudy": ours} if ours else {}
 
 
-def _reason(variable: Variable, code: Any) -> str:
+def _reason(variable: OfficeVariable, code: Any) -> str:
     return variable.values.get(code) or f"missing ({_token(code)})"
 
 

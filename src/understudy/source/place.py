@@ -24,7 +24,7 @@ _LIBRARIES: dict[str, SourceKind] = {"pyspark": "spark", "ibis": "ibis", "duckdb
 
 
 @dataclass(frozen=True)
-class Database:
+class DatabaseTable:
     """A table of a database.
 
     Attributes:
@@ -82,7 +82,7 @@ def refuse_url(text: str) -> None:
         )
 
 
-def parse_url(url: str, *, query: bool) -> Database:
+def parse_url(url: str, *, query: bool) -> DatabaseTable:
     """Parse a database's URL: ``table=`` is ours, everything else belongs to the engine.
 
     Raises:
@@ -102,7 +102,7 @@ def parse_url(url: str, *, query: bool) -> Database:
         parts = parts._replace(path="/" + parts.path.lstrip("/"))
     rest = urlencode([pair for pair in settings if pair[0] != "table"])
     address = urlunsplit(parts._replace(query=rest))
-    return Database(address, tables[0] if tables else None)
+    return DatabaseTable(address, tables[0] if tables else None)
 
 
 def add_table(url: str, table: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.source.duckdb import quote_name
-from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
+from understudy.source.engine import CountedCells, EngineColumn, EngineSource, Grammar, Lookup
 from understudy.source.errors import explain_errors, import_engine
 from understudy.source.place import parse_url, strip_query
 
@@ -36,7 +36,7 @@ class PostgresGrammar:
     def __init__(self, readable: str = "") -> None:
         self._readable = readable
 
-    def comparable(self, cell: Cell) -> str:
+    def comparable(self, cell: EngineColumn) -> str:
         """Floating point numbers of both widths are compared in the wider one."""
         return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql
 
@@ -54,12 +54,12 @@ class PostgresGrammar:
             return f"timestamptz '{moment}+00'" if kind.tz else f"timestamp '{moment}'"
         return f"'{int(start)}'::bigint"
 
-    def is_null(self, cell: Cell) -> str:
+    def is_null(self, cell: EngineColumn) -> str:
         """Null, or NaN where the type has it."""
         numeric = cell.own in ("float4", "float8", "numeric")
         return f"({cell.sql} is null or {cell.sql} = 'NaN')" if numeric else f"{cell.sql} is null"
 
-    def text(self, cell: Cell) -> str:
+    def text(self, cell: EngineColumn) -> str:
         """Return the text that arrow would write, compared byte by byte."""
         plain = f"({self.comparable(cell)})::text"
         if cell.own in ("timestamp", "timestamptz"):
@@ -75,7 +75,7 @@ class PostgresGrammar:
             plain = f"{self._readable}({plain})"
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
 
-    def unit(self, cell: Cell) -> str:
+    def unit(self, cell: EngineColumn) -> str:
         """Canonical text by type without surrounding blanks; an empty text is not a unit."""
         x, null = cell.sql, self.is_null(cell)
         written = {
@@ -127,7 +127,7 @@ def readable_function(name: str) -> str:
       end $$"""
 
 
-def _utc(cell: Cell) -> str:
+def _utc(cell: EngineColumn) -> str:
     return f"({cell.sql} at time zone 'UTC')" if cell.own == "timestamptz" else cell.sql
 
 
@@ -230,7 +230,7 @@ class _Session:
     """One coding in one connection."""
 
     def __init__(
-        self, connection: Any, snapshot: str | None, rows: str, cells: list[tuple[str, Cell]], owner: Any
+        self, connection: Any, snapshot: str | None, rows: str, cells: list[tuple[str, EngineColumn]], owner: Any
     ) -> None:
         self._connection, self._snapshot, self._owner = connection, snapshot, owner
         self.rows, self.cells = rows, cells
@@ -431,13 +431,13 @@ def _begin_snapshot(connection: Any, snapshot: str | None = None) -> None:
         connection.execute(f"set transaction snapshot '{snapshot}'")
 
 
-def _read_cells(connection: Any, rows: str) -> list[tuple[str, Cell]]:
+def _read_cells(connection: Any, rows: str) -> list[tuple[str, EngineColumn]]:
     found = connection.execute(f"select * from {rows} t limit 0").description  # noqa: S608
     names = dict(connection.execute("select oid, typname from pg_type").fetchall())
     return [(column.name, _cell(column, names.get(column.type_code, ""))) for column in found]
 
 
-def _cell(column: Any, own: str) -> Cell:
+def _cell(column: Any, own: str) -> EngineColumn:
     kinds = {
         **dict.fromkeys(("int2", "int4", "int8"), pa.int64()),
         **dict.fromkeys(("float4", "float8"), pa.float64()),
@@ -449,4 +449,4 @@ def _cell(column: Any, own: str) -> Cell:
     kind = kinds.get(own)
     if own == "numeric" and column.precision and column.precision <= _DECIMAL_DIGITS and column.scale >= 0:
         kind = pa.decimal128(column.precision, column.scale)
-    return Cell(f"t.{quote_name(column.name)}", kind, own)
+    return EngineColumn(f"t.{quote_name(column.name)}", kind, own)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from understudy.schema import Schema
 from understudy.schema.frames import check_names
-from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
+from understudy.source.engine import CountedCells, EngineColumn, EngineSource, Grammar, Lookup
 from understudy.source.errors import explain_errors
 
 _EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
@@ -29,7 +29,7 @@ class SparkGrammar:
 
     words = "string"
 
-    def comparable(self, cell: Cell) -> str:
+    def comparable(self, cell: EngineColumn) -> str:
         """Times as days and microseconds, so that no literal depends on the session's zone."""
         name = str(cell.kind)
         if name in ("int64", "double"):
@@ -49,11 +49,11 @@ class SparkGrammar:
             return f"cast('{Decimal(int(start)).scaleb(-kind.scale):f}' as decimal({kind.precision}, {kind.scale}))"
         return f"cast('{int(start)}' as bigint)"
 
-    def is_null(self, cell: Cell) -> str:
+    def is_null(self, cell: EngineColumn) -> str:
         """Null, or NaN where the type has it."""
         return f"({cell.sql} is null or isnan({cell.sql}))" if str(cell.kind) == "double" else f"{cell.sql} is null"
 
-    def text(self, cell: Cell) -> str:
+    def text(self, cell: EngineColumn) -> str:
         """Return the text that arrow would write, compared byte by byte.
 
         **Privacy.** Spark accepts any bytes that a file calls text. Invalid bytes get the same mark here as in Python:
@@ -73,7 +73,7 @@ class SparkGrammar:
             plain = f"make_valid_utf8({plain})"
         return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
 
-    def unit(self, cell: Cell) -> str:
+    def unit(self, cell: EngineColumn) -> str:
         """Canonical text by type without surrounding blanks; an empty text is not a unit."""
         text, x = self.text(cell), self.comparable(cell)
         if str(cell.kind) == "double":
@@ -119,7 +119,7 @@ def _seconds(x: str) -> str:
     return _short(f"cast({seconds} as string)")
 
 
-def _moment(cell: Cell) -> str:
+def _moment(cell: EngineColumn) -> str:
     """Return a datetime with six digits of a second, in UTC if it has a zone.
 
     `date_format` and `to_utc_timestamp` are not used: they depend on the session's zone, in which an hour of spring
@@ -190,7 +190,7 @@ class _Session:
     grammar: Grammar = SparkGrammar()
     any_text = True
 
-    def __init__(self, spark: Any, rows: Any, cells: list[tuple[str, Cell]]) -> None:
+    def __init__(self, spark: Any, rows: Any, cells: list[tuple[str, EngineColumn]]) -> None:
         self._spark, self.cells = spark, cells
         mark = secrets.token_hex(8)
         views = [f"understudy_{name}_{mark}" for name in ("rows", "lookup", "coded", "bounded", "key")]
@@ -300,7 +300,7 @@ def _drop(spark: Any, views: list[str]) -> None:
             spark.catalog.dropTempView(view)
 
 
-def _cell(kind: Any, name: str) -> Cell:
+def _cell(kind: Any, name: str) -> EngineColumn:
     own = kind.typeName()
     kinds = {
         **dict.fromkeys(("byte", "short", "integer", "long"), pa.int64()),
@@ -313,4 +313,4 @@ def _cell(kind: Any, name: str) -> Cell:
     arrow = kinds.get(own)
     if own == "decimal" and kind.precision <= _DECIMAL_DIGITS:
         arrow = pa.decimal128(kind.precision, kind.scale)
-    return Cell(f"t.{name}", arrow, own)
+    return EngineColumn(f"t.{name}", arrow, own)

@@ -31,7 +31,7 @@ Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Steps:
+class CodingSteps:
     """The coding of typed cells.
 
     Attributes:
@@ -46,7 +46,7 @@ class Steps:
     null: int
 
 
-def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
+def find_steps(column: Coded, kind: Any, dialect: Dialect) -> CodingSteps | None:
     """Return the coding of cells of an arrow type as steps, or None if it is not a step function of few steps.
 
     Args:
@@ -154,9 +154,9 @@ def _find_starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any],
     return high[exists]
 
 
-def _merge_steps(places: list[Any], codes: list[int], null: int) -> Steps | None:
+def _merge_steps(places: list[Any], codes: list[int], null: int) -> CodingSteps | None:
     """Merge neighbours of equal code into one step; the first step has no start."""
     kept = [(place, code) for place, code, before in zip(places[1:], codes[1:], codes, strict=False) if code != before]
     if len(kept) > MOST_STEPS:
         return None
-    return Steps(tuple(start for start, _ in kept), (codes[0], *(code for _, code in kept)), null)
+    return CodingSteps(tuple(start for start, _ in kept), (codes[0], *(code for _, code in kept)), null)

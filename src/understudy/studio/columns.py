@@ -157,7 +157,7 @@ def to_form(field: Mapping[str, Any]) -> dict[str, Any]:
 
 def repeat_form(field: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of a form that was sent, with a grouping of values added or removed if requested."""
-    levels = _sent_levels(form)
+    levels = _read_levels(form)
     if (number := form.get("remove_level", "")).isdigit():
         levels = [level for place, level in enumerate(levels, 1) if place != int(number)]
     if "add_level" in form and len(levels) < _MOST_LEVELS:
@@ -214,7 +214,7 @@ def _form_facts(name: str, kind: str, field: Mapping[str, Any], form: Mapping[st
         ours["missing"] = missing
     if text := form.get("levels_text", "").strip():
         ours["levels"] = _parse_yaml(name, "the groupings", text)
-    elif levels := [_parse_level(name, kind, level) for level in _sent_levels(form) if any(level.values())]:
+    elif levels := [_parse_level(name, kind, level) for level in _read_levels(form) if any(level.values())]:
         ours["levels"] = levels
     made: dict[str, Any] = {"type": kind}
     if kind in ("categorical", "ordinal"):
@@ -239,7 +239,7 @@ def _show_level(level: Mapping[str, Any]) -> dict[str, str]:
     return {"name": str(level.get("name", "")), "text": text, "rest": str(level.get("rest") or "")}
 
 
-def _sent_levels(form: Mapping[str, str]) -> list[dict[str, str]]:
+def _read_levels(form: Mapping[str, str]) -> list[dict[str, str]]:
     """Return the groupings of a form that was sent."""
     numbers = takewhile(lambda number: f"level-name-{number}" in form, range(1, _MOST_LEVELS + 1))
     parts = ("name", "text", "rest")

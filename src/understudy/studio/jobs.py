@@ -259,7 +259,7 @@ def _draft(projects: Projects, project: Project, progress: Progress) -> None:
     found = draft(project.table)
     project.write_content(found.content)
     with projects.edit(project.id) as edit:
-        edit.set(notes=found.notes, questions=found.questions, bought=False)
+        edit.set(notes=found.notes, questions=found.questions, to_discover=False)
 
 
 def _rehearse(projects: Projects, project: Project, progress: Progress) -> None:

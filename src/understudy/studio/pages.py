@@ -169,7 +169,7 @@ def start_draft(visit: Visit) -> Response:
         del content["understudy"]["privacy_unit"]  # the custodian has not declared it yet
         project.write_content(content)
         with visit.studio.projects.edit(project.id) as edit:
-            edit.set(name=name, bought=True, notes={}, questions=notes)
+            edit.set(name=name, to_discover=True, notes={}, questions=notes)
     else:
         with visit.studio.projects.edit(project.id) as edit:
             project = edit.set(name=name)
@@ -644,7 +644,7 @@ def begin_again(visit: Visit) -> Response:
     new = projects.begin(projects.new_folder(), table=old.table, shown=old.shown, name=old.name)
     new.write_content(content)
     with projects.edit(new.id) as edit:
-        edit.set(notes=old.notes, people=old.people, bought=old.bought, questions=old.questions)
+        edit.set(notes=old.notes, people=old.people, to_discover=old.to_discover, questions=old.questions)
     return visit.go(f"/p/{new.id}/columns")
 
 

@@ -32,7 +32,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Forecast:
     """The expected results of a budget.
 
     Attributes:
@@ -87,7 +87,7 @@ class Planner:
         mechanisms: Sequence[str],
         epsilon: float | None = None,
         accuracy: Accuracy | None = None,
-    ) -> Prediction:
+    ) -> Forecast:
         """Predict the results of a budget, or find the smallest budget that meets an accuracy.
 
         Raises:
@@ -103,7 +103,7 @@ class Planner:
             raise SettingError(found["refused"])
         lines = tuple(Expectation(**one) for one in found.pop("lines"))
         odds, assumed = Odds(**found.pop("odds")), tuple(found.pop("assumed"))
-        return Prediction(lines=lines, odds=odds, assumed=assumed, **found)
+        return Forecast(lines=lines, odds=odds, assumed=assumed, **found)
 
     def close(self) -> None:
         """End the process."""

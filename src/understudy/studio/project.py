@@ -62,7 +62,7 @@ class Project:
         version: changes with every edit; a form that was loaded before another edit is refused.
         notes: by column, why it was drafted so.
         questions: what the draft asks the custodian.
-        bought: whether the schema leaves everything to discovery.
+        to_discover: whether the schema leaves everything to discovery.
         people: about how many people the table is about.
         epsilon: the budget.
         delta: together with epsilon.
@@ -82,7 +82,7 @@ class Project:
     version: int = 0
     notes: Mapping[str, str] = field(default_factory=dict)
     questions: tuple[str, ...] = ()
-    bought: bool = False
+    to_discover: bool = False
     people: int | None = None
     epsilon: float = 1.0
     delta: float | None = None

@@ -35,7 +35,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass
-class Ratio:
+class LikelihoodRatio:
     """The log likelihood ratio of the answers so far.
 
     Attributes:
@@ -151,7 +151,7 @@ class WatchedTable(PrivateTable):
         self, source: Source, budget: Budget, *, pair: KnownPair, plan: Mapping[Clique, float] | None = None
     ) -> None:
         super().__init__(source, budget, plan=plan)
-        self.pair, self.ratio, self._present = pair, Ratio(), source is pair.present
+        self.pair, self.ratio, self._present = pair, LikelihoodRatio(), source is pair.present
         self.answers: list[Measurement] = []
 
     def here(self, clique: Clique) -> _Table:

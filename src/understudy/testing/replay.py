@@ -102,7 +102,7 @@ def inspect_runs(bench: Bench, runs: int = RUNS) -> Inspection:
 
 
 @dataclass
-class Noise:
+class ReplayedNoise:
     """The noise of a run's measurements, by number of cells and sigma.
 
     Attributes:
@@ -140,7 +140,7 @@ class InspectedTable(WatchedTable):
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
         self.questions: list[Any] = []
-        self.noise = Noise()
+        self.noise = ReplayedNoise()
 
     def measure(self, cliques: Iterable[Clique], **given: Any) -> list[Measurement]:
         """As the gate's."""

@@ -83,7 +83,7 @@ def collect_outcome(run: Callable[[Path], object], folder: Path) -> dict[str, by
             ending = describe_error(error)
         except BaseException as error:
             ending = _FAILED.decode() + describe_error(error)
-    left = {"stdout": _written(out), "stderr": _written(err), "ending": ending.encode()}
+    left = {"stdout": _read_stream(out), "stderr": _read_stream(err), "ending": ending.encode()}
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(_LEDGER))
     left |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
     runs: list[str] = []
@@ -136,7 +136,7 @@ def _question(answer: Any) -> Any:
     return [measurement.clique for measurement in answer] if isinstance(answer, list) else type(answer)
 
 
-def _written(stream: TextIOWrapper) -> bytes:
+def _read_stream(stream: TextIOWrapper) -> bytes:
     stream.flush()
     buffer = stream.buffer
     return buffer.getvalue() if isinstance(buffer, BytesIO) else b""

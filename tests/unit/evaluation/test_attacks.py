@@ -11,7 +11,7 @@ import pytest
 import understudy as us
 from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
-from understudy.evaluation.attacks import Tree, attack, match_counts
+from understudy.evaluation.attacks import PairTree, attack, match_counts
 from understudy.report import public_report
 from understudy.report.page import _draw_attacks, load_template
 
@@ -51,7 +51,7 @@ def test_a_tree_knows_the_probabilities_of_dependent_columns():
     rng = np.random.default_rng(0)
     a = rng.integers(2, size=4000).astype(np.uint8)
     codes = {"a": a, "b": a, "c": rng.integers(2, size=4000).astype(np.uint8)}
-    tree = Tree.of_rows(codes, Domain({"a": 2, "b": 2, "c": 2}))
+    tree = PairTree.of_rows(codes, Domain({"a": 2, "b": 2, "c": 2}))
     assert ("a", "b") in tree.edges
     assert np.exp(tree.log_density({k: v[:1] for k, v in codes.items()}))[0] == pytest.approx(0.25, abs=0.02)
     assert np.array_equal(tree.guess("b", codes), codes["a"])

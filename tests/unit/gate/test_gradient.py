@@ -12,7 +12,7 @@ from understudy.gate import PrivateTable, gradient
 from understudy.gate.gradient import UNIT, read_gradients, sum_gradients
 from understudy.ledger import Ledger
 from understudy.measurement import SLOPE, Critic
-from understudy.run.record import Recorder
+from understudy.run.record import RunRecorder
 from understudy.schema import Recoding
 from understudy.testing.spy import Spy
 from understudy.testing.tables import CodedSource, SealedSource, WordSource
@@ -111,9 +111,11 @@ def test_a_row_that_is_not_clipped_is_found(monkeypatch):
 def test_an_answer_is_recorded_and_recalled():
     ledger = Ledger()
     handle = ledger.reserve("people", BUDGET, unit="one row", spec={"place": {}}, key="it")
-    table = PrivateTable(CodedSource(SIZES, ROWS), BUDGET, recorder=Recorder(ledger, handle))
+    table = PrivateTable(CodedSource(SIZES, ROWS), BUDGET, recorder=RunRecorder(ledger, handle))
     first = table.gradient(critic(), clip=1.0, rho=0.01)
-    again = PrivateTable(SealedSource(SIZES, ROWS), BUDGET, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
+    again = PrivateTable(
+        SealedSource(SIZES, ROWS), BUDGET, recorder=RunRecorder(ledger, ledger.continue_run(handle.run))
+    )
     second = again.gradient(critic(), clip=1.0, rho=0.01)
     assert all((a == b).all() for a, b in zip(first, second, strict=True))
 

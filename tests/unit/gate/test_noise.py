@@ -20,9 +20,9 @@ from understudy.gate.noise import (
     MARGIN,
     NOISES,
     Enclosure,
-    Gaussian,
-    Geometric,
-    Laplace,
+    GaussianLaw,
+    GeometricLaw,
+    LaplaceLaw,
     Law,
     Table,
     _below,
@@ -37,15 +37,15 @@ from understudy.gate.noise import (
 from understudy.gate.randomness import Stream, insecure, stream
 
 LAWS: list[Law] = [
-    Gaussian(Fraction(1, 20)),
-    Gaussian(Fraction(0.3)),
-    Gaussian(Fraction(2, 3)),
-    Gaussian(Fraction(7)),
-    Laplace(Fraction(1, 50)),
-    Laplace(Fraction(1.7)),
-    Laplace(Fraction(5)),
-    Geometric(Fraction(1)),
-    Geometric(Fraction(1, 7)),
+    GaussianLaw(Fraction(1, 20)),
+    GaussianLaw(Fraction(0.3)),
+    GaussianLaw(Fraction(2, 3)),
+    GaussianLaw(Fraction(7)),
+    LaplaceLaw(Fraction(1, 50)),
+    LaplaceLaw(Fraction(1.7)),
+    LaplaceLaw(Fraction(5)),
+    GeometricLaw(Fraction(1)),
+    GeometricLaw(Fraction(1, 7)),
 ]
 DIGITS = 150
 
@@ -76,19 +76,19 @@ def law_in_decimal(law: Law) -> tuple[int, list[Decimal]]:
             return Decimal(x.numerator) / Decimal(x.denominator)
 
         reach = 400
-        if isinstance(law, Gaussian):
+        if isinstance(law, GaussianLaw):
             weights = [(-ratio(Fraction(x * x) / (2 * law.sigma**2))).exp() for x in range(-reach, reach + 1)]
-        elif isinstance(law, Laplace):
+        elif isinstance(law, LaplaceLaw):
             weights = [(-ratio(abs(x) / law.scale)).exp() for x in range(-reach * 4, reach * 4 + 1)]
         else:
-            assert isinstance(law, Geometric)
+            assert isinstance(law, GeometricLaw)
             weights = [(-ratio(v * law.rate)).exp() for v in range(reach * 5)]
         total = sum(weights)
         sums, running = [], one * 0
         for weight in weights:
             running += weight
             sums.append(running / total)
-        return (0 if isinstance(law, Geometric) else -(len(weights) // 2)), sums
+        return (0 if isinstance(law, GeometricLaw) else -(len(weights) // 2)), sums
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -152,7 +152,7 @@ def test_enclosures_contain_the_truth_and_are_tight() -> None:
 
 
 def test_guide_and_plain_search_agree() -> None:
-    table = Table(Gaussian(Fraction(40)))
+    table = Table(GaussianLaw(Fraction(40)))
     size = tables._GUIDE_FROM + 5
     with insecure(3):
         guided = table.draw(size, stream())
@@ -162,7 +162,7 @@ def test_guide_and_plain_search_agree() -> None:
 
 
 def test_guide_leaves_edges_to_the_search() -> None:
-    table = Table(Gaussian(Fraction(3)))
+    table = Table(GaussianLaw(Fraction(3)))
     edges = table.entries[1:-1]
     bits = np.uint64(64 - tables._GUIDE_BITS)
     assert (table._guide[edges >> bits] == tables._OPEN).all()
@@ -187,7 +187,7 @@ def test_a_table_that_cannot_be_certified_is_computed_wider() -> None:
     class Vague:
         def enclose(self, bits: int) -> Enclosure:
             asked.append(bits)
-            exact = Gaussian(Fraction(2)).enclose(bits)
+            exact = GaussianLaw(Fraction(2)).enclose(bits)
             if len(asked) > 1:
                 return exact
             shift, middle = exact.places - 64, len(exact.lower) // 2
@@ -198,7 +198,7 @@ def test_a_table_that_cannot_be_certified_is_computed_wider() -> None:
     table = Table(Vague())
     assert len(asked) == 2
     assert asked[1] > asked[0]
-    assert np.array_equal(table.entries, Table(Gaussian(Fraction(2))).entries)
+    assert np.array_equal(table.entries, Table(GaussianLaw(Fraction(2))).entries)
 
 
 def test_trials_near_the_edge_are_settled_exactly() -> None:

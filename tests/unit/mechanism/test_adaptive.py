@@ -146,16 +146,16 @@ def test_wide_tables_have_pairs_only_and_smaller_trees_by_default(columns, large
     assert Adaptive(max_mib=80.0)._limit(domain) == pytest.approx(80.0 * min(1, 20 / columns) ** 2)
 
 
-@pytest.mark.parametrize(("rho", "look"), [(1e-6, 0.6), (0.02, 0.35)])
-def test_columns_get_a_larger_share_where_the_whole_budget_leaves_more_noise_than_rows(rho, look):
+@pytest.mark.parametrize(("rho", "second"), [(1e-6, 0.6), (0.02, 0.35)])
+def test_columns_get_a_larger_share_where_the_whole_budget_leaves_more_noise_than_rows(rho, second):
     fit, _ = _fit(rho, Adaptive())
-    assert [entry["share"] for entry in fit.rounds[:2]] == pytest.approx([0.05, look])
+    assert [entry["share"] for entry in fit.rounds[:2]] == pytest.approx([0.05, second])
 
 
 def test_settings_that_leave_nothing_are_refused():
-    with pytest.raises(SettingError, match=r"first and look .* at most 0\.9"):
-        Adaptive(first=0.5, look=0.5)
-    with pytest.raises(SettingError, match=r"look_if_noisy"):
+    with pytest.raises(SettingError, match=r"first and second .* at most 0\.9"):
+        Adaptive(first=0.5, second=0.5)
+    with pytest.raises(SettingError, match=r"second_if_noisy"):
         Adaptive(first=0.35)
     with pytest.raises(SettingError, match=r"adaptive\.growth"):
         Adaptive(growth=0.5)

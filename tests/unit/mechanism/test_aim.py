@@ -44,7 +44,7 @@ def test_paper_settings_give_the_papers_first_sigma_and_epsilon():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, AIM.paper_settings(), {"anneal": False, "rounds": 2.0}, {"first": 0.0, "look": 0.0}]
+    "settings", [{}, AIM.paper_settings(), {"anneal": False, "rounds": 2.0}, {"first": 0.0, "second": 0.0}]
 )
 def test_all_of_the_budget_is_spent_and_no_more(settings):
     fit, table = _fit(0.7, AIM(**settings))
@@ -161,8 +161,8 @@ def test_ablations_run(name):
         {"rounds": 0.5},
         {"measured": 1.0},
         {"measured": 0.0},
-        {"first": 0.8, "look": 0.3},
-        {"first": 0.0, "look": 0.3},
+        {"first": 0.8, "second": 0.3},
+        {"first": 0.0, "second": 0.3},
         {"max_mib": 0},
         {"max_cells": 0},
         {"precise": 0.0},

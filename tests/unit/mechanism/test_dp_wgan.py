@@ -63,7 +63,7 @@ def test_codes_are_drawn_by_their_probabilities():
 def test_it_asks_for_equal_shares_of_what_the_columns_leave():
     source = CodedSource({"a": 3, "b": 2}, [[0, 1], [2, 0]] * 30)
     table = PrivateTable(source, Budget.of(rho=1.0))
-    DPWGAN(rounds=2, critic_steps=3, look=0.0, first=0.25).fit(table, rho=1.0)
+    DPWGAN(rounds=2, critic_steps=3, second=0.0, first=0.25).fit(table, rho=1.0)
     asked = [charge for charge in table.account.charges if charge.what == "gradient"]
     assert [charge.what for charge in table.account.charges] == ["measure"] * 2 + ["gradient"] * 6
     assert float(sum(charge.rho for charge in asked)) == pytest.approx(0.75)
@@ -94,8 +94,8 @@ def test_what_cannot_train_is_refused_before_anything_is_spent():
     with pytest.raises(SettingError, match="Parquet"):
         DPWGAN().fit(table, rho=1.0)
     assert not table.account.charges
-    with pytest.raises(SettingError, match="first and look"):
-        DPWGAN(first=0.5, look=0.5)
+    with pytest.raises(SettingError, match="first and second"):
+        DPWGAN(first=0.5, second=0.5)
     schema = us.Schema.from_domain({"a": 2})
     with pytest.raises(SettingError, match="delta above 0"):
         us.synthesize(pd.DataFrame({"a": [0, 1]}), schema, epsilon=1.0, delta=0, mechanism="dp-wgan")

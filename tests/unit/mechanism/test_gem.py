@@ -49,5 +49,5 @@ def test_it_finds_what_depends_and_answers_it():
 def test_settings_out_of_range_are_refused_by_name():
     with pytest.raises(SettingError, match=r"gem\.rounds: give a whole number of at least 1"):
         make_mechanism("gem", rounds=0)
-    with pytest.raises(SettingError, match="gem: first and look"):
+    with pytest.raises(SettingError, match="gem: first and second"):
         make_mechanism("gem", first=0.8)

@@ -22,7 +22,7 @@ from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.model.estimate import estimate, estimate_as_printed
 from understudy.model.fit import Generator
-from understudy.model.gum import UPDATES, GumModel, Plan
+from understudy.model.gum import UPDATES, GumModel, RowPlan
 from understudy.release.rows import find_members
 from understudy.run.file import RunFile
 from understudy.schema import Recoding, Schema
@@ -181,7 +181,7 @@ def test_the_papers_gradual_updates_start_from_independent_columns_and_decay_eve
     domain = Domain(dict.fromkeys("abcd", 2))
     joint = np.array([[40.0, 10.0], [10.0, 40.0]])
     tables = dict.fromkeys([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], joint)
-    plan = Plan(domain, tables, UPDATES["privsyn"])
+    plan = RowPlan(domain, tables, UPDATES["privsyn"])
     assert [draw.column for draw in plan.appended] == ["d"]
     assert [(draw.column, draw.given) for draw in plan.started[0]] == [("a", ()), ("b", ()), ("c", ())]
     seen = []
@@ -239,7 +239,7 @@ def test_paper_on_the_command_line_and_in_a_run_file(tmp_path):
     )
     spec = RunFile.load(tmp_path / "run.yaml").spec()
     made = make_mechanism(spec.mechanism, paper=spec.paper, **spec.settings)
-    assert (made.look, made.rounds, made.as_printed) == (0.0, 4, True)
+    assert (made.second, made.rounds, made.as_printed) == (0.0, 4, True)
     (tmp_path / "run.yaml").write_text("data: t.csv\nschema: s.yaml\nbudget: {rho: 1}\npaper: 1\n")
     with pytest.raises(SettingError, match="`paper` must be true or false"):
         RunFile.load(tmp_path / "run.yaml").spec()

@@ -325,7 +325,7 @@ def test_a_table_of_one_column_is_measured():
     ("settings", "said"),
     [
         ({"graph": 0.6, "choosing": 0.5}, "privmrf: graph and choosing must not exceed 0.9"),
-        ({"first": 0.8}, "privmrf: first and look must not exceed 0.9"),
+        ({"first": 0.8}, "privmrf: first and second must not exceed 0.9"),
         ({"theta": 0.0}, "privmrf.theta: give a number above 0"),
         ({"search": "random"}, "privmrf.search"),
         ({"errors": "exact"}, "privmrf.errors"),

@@ -10,7 +10,7 @@ from understudy.ledger import Ledger
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.gem import GEM
 from understudy.mechanism.rap import RAP
-from understudy.run.record import Recorder
+from understudy.run.record import RunRecorder
 from understudy.testing.tables import CodedSource, SealedSource
 
 SIZES = {"a": 3, "b": 3, "c": 2, "d": 2}
@@ -96,15 +96,17 @@ def test_the_training_is_repeated_from_the_measurements(kind):
 def test_a_resumed_run_asks_the_same_questions_and_ends_with_the_same_model(kind):
     mechanism, budget, ledger = kind.as_published(rounds=3, batch=1), Budget.of(rho=5.0), Ledger()
     handle = ledger.reserve("people", budget, unit="one row", spec={}, key="it")
-    table = PrivateTable(CodedSource(SIZES, rows()), budget, recorder=Recorder(ledger, handle))
+    table = PrivateTable(CodedSource(SIZES, rows()), budget, recorder=RunRecorder(ledger, handle))
     with pytest.raises(KeyboardInterrupt):
         mechanism.fit(table, rho=5.0, progress=stop_after(2))
     answered = len(ledger.continue_run(handle.run).answers)
-    table = PrivateTable(CodedSource(SIZES, rows()), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
+    table = PrivateTable(
+        CodedSource(SIZES, rows()), budget, recorder=RunRecorder(ledger, ledger.continue_run(handle.run))
+    )
     first = mechanism.fit(table, rho=5.0)
     assert len(ledger.continue_run(handle.run).answers) > answered
     sealed = PrivateTable(
-        SealedSource(SIZES, rows()), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run))
+        SealedSource(SIZES, rows()), budget, recorder=RunRecorder(ledger, ledger.continue_run(handle.run))
     )
     again = mechanism.fit(sealed, rho=5.0)
     assert np.array_equal(again.model.shares, first.model.shares)
@@ -157,7 +159,7 @@ def test_a_table_of_one_column_has_one_candidate():
         ({"measured": 1.0}, "rap.measured: give a number above 0 and below 1"),
         ({"queries": "cells"}, "rap: queries='cells' measures no columns first; set first=0 as well"),
         ({"queries": "rows"}, "rap.queries"),
-        ({"first": 0.8}, "rap: first and look must not exceed 0.9"),
+        ({"first": 0.8}, "rap: first and second must not exceed 0.9"),
         ({"generator": "pgm"}, "rap has no setting 'generator'"),
     ],
 )

@@ -19,7 +19,7 @@ SCHEMA = clinic_schema(visits=4, diagnoses=3)
 
 
 def coded(tables: dict[str, Any]) -> dict[str, TableCodes]:
-    return {name: TableCodes(*one) for name, one in LinkedRows(tables, SCHEMA).coded().items()}
+    return {name: TableCodes(*one) for name, one in LinkedRows(tables, SCHEMA).table_codes().items()}
 
 
 def tiny(wards: dict[str, str]) -> dict[str, TableCodes]:

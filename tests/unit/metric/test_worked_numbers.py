@@ -38,7 +38,7 @@ from understudy.metric.propensity import (
 )
 from understudy.metric.range_queries import Settings as Ranges
 from understudy.metric.range_queries import range_queries
-from understudy.metric.tables import Answers, Pair, Rows
+from understudy.metric.tables import Answers, PairedCells, Rows
 from understudy.metric.workload import Settings as Workload
 from understudy.metric.workload import workload_error
 from understudy.schema import Schema
@@ -220,7 +220,9 @@ def test_k_marginal_of_disjoint_supports_is_0() -> None:
 
 def test_k_marginal_groups() -> None:
     # groups of two cells each: equal shares, half wrong (L1 = 1), and one that only one table has
-    pair = Pair(("g", "a"), np.array([0, 1, 2, 3, 4]), np.array([1.0, 1, 4, 0, 3]), np.array([10.0, 10, 2, 2, 0]))
+    pair = PairedCells(
+        ("g", "a"), np.array([0, 1, 2, 3, 4]), np.array([1.0, 1, 4, 0, 3]), np.array([10.0, 10, 2, 2, 0])
+    )
     assert grouped_distance(pair, 2, KMarginal()) == pytest.approx((0 + 1 + 2) / 3)
     assert grouped_distance(pair, 2, KMarginal(cutoff=18)) == pytest.approx((0 + 1 + 2) / 3)
     assert grouped_distance(pair, 2, KMarginal(cutoff=18, cutoff_included=True)) == pytest.approx((2 + 1 + 2) / 3)

@@ -6,7 +6,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.gum import GumModel, Plan, _Step, fit_gum, update
+from understudy.model.gum import GumModel, RowPlan, _Step, fit_gum, update
 from understudy.model.kernels import rows as kernels
 from understudy.model.protocol import MODELS
 
@@ -52,7 +52,7 @@ def test_the_worked_example_of_one_update(alpha: float, share: list[float], copi
 
 def test_a_tree_without_noise_is_met_to_the_rounding() -> None:
     tables = tables_of_joint(TREE)
-    plan = Plan(DOMAIN, tables)
+    plan = RowPlan(DOMAIN, tables)
     assert plan.components == []
     assert mean_l1(plan.run(DOMAIN, 10_000, np.random.default_rng(1)), tables) < 0.002
 
@@ -60,14 +60,14 @@ def test_a_tree_without_noise_is_met_to_the_rounding() -> None:
 def test_updates_alone_meet_a_tree_without_noise() -> None:
     """From independent columns, as in the paper: 0.32 at the start, below 0.02 at 10^4 rows after ten passes."""
     tables, rng = tables_of_joint(TREE), np.random.default_rng(1)
-    rows = {c: Plan(DOMAIN, {}).run(DOMAIN, 10_000, rng)[c] for c in DOMAIN}
+    rows = {c: RowPlan(DOMAIN, {}).run(DOMAIN, 10_000, rng)[c] for c in DOMAIN}
     assert mean_l1(rows, tables) > 0.2
     assert mean_l1(update(rows, tables, rng, passes=10), tables) < 0.02
 
 
 def test_cycles_without_noise_are_met() -> None:
     tables = tables_of_joint(CYCLES)
-    plan = Plan(DOMAIN, tables)
+    plan = RowPlan(DOMAIN, tables)
     assert len(plan.components) == 1
     assert mean_l1(plan.run(DOMAIN, 10_000, np.random.default_rng(1)), tables) < 0.02
 
@@ -83,7 +83,7 @@ def test_columns_that_no_table_joins_stay_independent() -> None:
 
 
 def test_appending_undoes_hanging_columns_in_order() -> None:
-    plan = Plan(DOMAIN, tables_of_joint([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("d", "e")]))
+    plan = RowPlan(DOMAIN, tables_of_joint([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("d", "e")]))
     assert [draw.column for draw in plan.appended] == ["d", "e"]
     assert [set(part) for part in plan.components] == [{("a", "b"), ("b", "c"), ("a", "c")}]
     assert plan.started[0][0].given == ()

@@ -8,7 +8,7 @@ import pytest
 from understudy.domain import Domain, Forbidden
 from understudy.measurement import Measurement, Scaling
 from understudy.model.estimate import estimate
-from understudy.model.tree import estimate_rows, fit_tree, measured_tables, nearest_tables, start_tree
+from understudy.model.tree import average_measurements, estimate_rows, fit_tree, nearest_tables, start_tree
 
 DOMAIN = Domain({"a": 6, "b": 5, "c": 4, "d": 7})
 CHAIN = [("a",), ("b",), ("c",), ("d",), ("a", "b"), ("c", "b"), ("c", "d")]
@@ -47,7 +47,7 @@ def loss(tables, measurements):
 )
 def test_as_near_as_estimation_gets_consistent_and_positive(cliques, sigma):
     measurements = noisy(cliques, sigma=sigma)
-    measured = measured_tables(DOMAIN, measurements)
+    measured = average_measurements(DOMAIN, measurements)
     rows = estimate_rows(measured)
     tables = nearest_tables(DOMAIN, measured, rows)
     model = estimate(DOMAIN, measurements, tolerance=1e-8)
@@ -82,7 +82,7 @@ def test_what_is_forbidden_within_a_table_stays_empty():
     mask[2, 1:] = mask[0, 3] = True
     domain = Domain(dict(DOMAIN), [Forbidden(("c", "b"), lambda: mask)])
     measurements = noisy(CHAIN, domain=DOMAIN)
-    tables = nearest_tables(domain, measured_tables(domain, measurements), 10_000.0)
+    tables = nearest_tables(domain, average_measurements(domain, measurements), 10_000.0)
     assert tables["b", "c"].T[mask].max() < 1e-3
     model = estimate(domain, measurements, total=10_000.0, tolerance=1e-8)
     assert loss(tables, measurements) <= (1 + 1e-5) * model.report.loss
@@ -91,11 +91,11 @@ def test_what_is_forbidden_within_a_table_stays_empty():
 def test_a_table_measured_twice_in_either_order_is_one_by_precision():
     one = Measurement(("a", "b"), np.arange(30), 2.0)
     other = Measurement(("b", "a"), np.arange(30).reshape(6, 5).T.ravel() + 5, 1.0)
-    (table,) = measured_tables(DOMAIN, [one, other]).values()
+    (table,) = average_measurements(DOMAIN, [one, other]).values()
     assert table.values == pytest.approx(np.arange(30).reshape(6, 5) + 4)
     assert table.precision == pytest.approx(1.25)
     scaled = Measurement(("c",), np.array([4.0, 3.0, 2.0, 1.0]), 3.0, Scaling(np.array([1.0, 1.0, 1.0, 0.5])))
-    (table,) = measured_tables(DOMAIN, [scaled]).values()
+    (table,) = average_measurements(DOMAIN, [scaled]).values()
     assert table.values.tolist() == [4, 3, 2, 2]
     assert table.rows == (11.0, pytest.approx(9 * 7))
 
@@ -103,7 +103,7 @@ def test_a_table_measured_twice_in_either_order_is_one_by_precision():
 @pytest.mark.parametrize("values", [-1000, 0, 3])
 def test_noise_alone_gives_a_proper_table(values):
     measurements = [Measurement(clique, np.full(DOMAIN.cells(clique), values), 5.0) for clique in CHAIN]
-    tables = nearest_tables(DOMAIN, measured_tables(DOMAIN, measurements), 1.0)
+    tables = nearest_tables(DOMAIN, average_measurements(DOMAIN, measurements), 1.0)
     for table in tables.values():
         assert table.min() > 0
         assert table.sum() == pytest.approx(1.0, abs=0.05)
@@ -111,6 +111,6 @@ def test_noise_alone_gives_a_proper_table(values):
 
 def test_cliques_with_a_cycle_are_a_start_too():
     measurements = noisy([("a", "b"), ("b", "c"), ("a", "c"), ("d",)])
-    tables = nearest_tables(DOMAIN, measured_tables(DOMAIN, measurements), 10_000.0)
+    tables = nearest_tables(DOMAIN, average_measurements(DOMAIN, measurements), 10_000.0)
     assert set(tables) == {("a", "b"), ("b", "c"), ("a", "c"), ("d",)}
     assert fit_tree(DOMAIN, measurements).report.converged

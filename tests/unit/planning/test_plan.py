@@ -27,7 +27,16 @@ from understudy.metric.numbers import Settings, numbers
 from understudy.planning import Accuracy, Plan, check_delta, default_delta, odds_of, plan
 from understudy.planning.made_up import EVENEST, EVENNESS, VARIED, MadeUpSource, assume_facts, made_up_codes
 from understudy.planning.plan import Line, _smallest, recommend
-from understudy.planning.predict import COLUMNS, FACTOR, TABLES, Expected, PlannedTable, Prediction, _try, predict
+from understudy.planning.predict import (
+    COLUMNS,
+    FACTOR,
+    TABLES,
+    Expected,
+    PlannedTable,
+    Prediction,
+    _run_trials,
+    predict,
+)
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit, Schema
 from understudy.testing import insecure
@@ -302,7 +311,7 @@ class TestPrediction:
         def run(number):
             return SimpleNamespace(errors={1: [apart**number], 2: []}, rounds=1)
 
-        assert len(_try(planned(), run)) == tried
+        assert len(_run_trials(planned(), run)) == tried
 
     def test_is_the_same_each_time(self, one_table):
         for mechanism in set(MECHANISMS) - SLOW:

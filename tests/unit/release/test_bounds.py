@@ -15,7 +15,7 @@ from understudy.mechanism.aim import AIM
 from understudy.model.graphical import GraphicalModel
 from understudy.release.bounds import (
     Evidence,
-    Law,
+    NoiseSum,
     Stage,
     bound_count,
     bound_marginals,
@@ -53,26 +53,26 @@ def test_tails_are_the_exact_quantiles(noise, terms, beta):
     k = np.abs(np.arange(len(summed)) - len(summed) // 2)
     either = next(t for t in range(1000) if summed[k > t].sum() <= beta)
     one_side = next(t for t in range(1000) if summed[k > t].sum() / 2 <= beta)
-    law = Law.of(noise, 2.5, terms)
+    law = NoiseSum.of(noise, 2.5, terms)
     assert (law.either_side(beta), law.one_side(beta)) == (either, one_side)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("cells", [2, 8])
 def test_l1_bound_holds_and_is_not_loose(noise, cells):
-    mass = Law.of(noise, 3.0, 2).mass
+    mass = NoiseSum.of(noise, 3.0, 2).mass
     summed = mass
     for _ in range(cells - 1):
         summed = np.convolve(summed, mass)
     beyond = 1 - np.cumsum(summed)
     for beta in (0.2, 0.01):
-        bound = Law.of(noise, 3.0, 2).l1(cells, beta)
+        bound = NoiseSum.of(noise, 3.0, 2).l1(cells, beta)
         exact = int(np.argmax(beyond <= beta))
         assert exact <= bound <= 2 * exact
 
 
 def test_l1_of_many_cells_comes_near_the_mean():
-    assert Law.of("gaussian", 50.0, 1).l1(10_000, 0.05) < 1.05 * math.sqrt(2 / math.pi) * 50 * 10_000
+    assert NoiseSum.of("gaussian", 50.0, 1).l1(10_000, 0.05) < 1.05 * math.sqrt(2 / math.pi) * 50 * 10_000
 
 
 @pytest.mark.parametrize("cells", [1, 5, 200, 10_000])
@@ -87,8 +87,8 @@ def test_subgaussian_bound_is_not_looser_than_theorem_3_and_holds_for_gaussians(
 
 
 def test_laws_that_reach_too_far_are_not_written_down():
-    assert Law.of("gaussian", 1e6, 4) is None
-    assert Law.of("laplace", 1e6, 1) is None
+    assert NoiseSum.of("gaussian", 1e6, 4) is None
+    assert NoiseSum.of("laplace", 1e6, 1) is None
 
 
 def _model(table=TRUE):
@@ -137,7 +137,7 @@ def test_sum_of_shares_is_the_whole_doubt():
     both = Evidence(_model(), DOMAIN, stages=[Stage([measurement], 0.5), Stage([measurement], 0.5)])
     mask = {"a": np.array([True, False, False])}
     interval = bound_count(both, mask, mask, confidence=0.9)
-    assert interval.high - TRUE[0].sum() == Law.of("gaussian", 6.0, 4).either_side(0.05)
+    assert interval.high - TRUE[0].sum() == NoiseSum.of("gaussian", 6.0, 4).either_side(0.05)
 
 
 def test_merged_and_cut_codes_widen_the_interval():
@@ -202,7 +202,7 @@ def _true(clique):
 
 
 @pytest.mark.parametrize(
-    ("simultaneous", "settings"), [(False, {}), (True, {}), (False, {"score": "cells", "first": 0.0, "look": 0.0})]
+    ("simultaneous", "settings"), [(False, {}), (True, {}), (False, {"score": "cells", "first": 0.0, "second": 0.0})]
 )
 def test_bounds_of_whole_runs_hold(simultaneous, settings):
     seen = {"measured": 0, "selected": 0}
@@ -236,7 +236,7 @@ def test_a_choice_is_undone_by_hand():
     evidence = Evidence(after, domain, stages=stages, cliques=[(("a",), 2.0), (("b",), 1.5)])
     (bound,) = bound_marginals(evidence, [("b",)], confidence=0.9)
     part = 0.1 * 0.6 / 3
-    error = 20 + 15 + Law.of("gaussian", 5.0, 2).one_side(part)
+    error = 20 + 15 + NoiseSum.of("gaussian", 5.0, 2).one_side(part)
     missed = 2 * 2.0 / 0.5 * math.log(2 / part)
     assert bound.source == "selected"
     assert bound.bound == pytest.approx(5.0 + 12.0 + (2.0 * (error - 8.0) + missed) / 1.5, abs=1e-3)

@@ -12,7 +12,7 @@ from understudy.bundle.codebook import describe_columns
 from understudy.gate.randomness import insecure
 from understudy.release import exchange as exchange_module
 from understudy.release.exchange import exchange_values
-from understudy.report.public import measured_tables, weak_values
+from understudy.report.public import list_measured_marginals, list_weak_values
 from understudy.schema import Schema
 
 START = pd.Timestamp("2018-01-01")
@@ -113,7 +113,7 @@ def test_neighbours_that_were_joined_are_not_called_rare():
         release = us.synthesize(stays(), schema_of("2 months"), epsilon=1, delta=1e-6)
     assert len(release.recoding.merged_codes("admitted")) < 50
     assert release.merged["admitted"] == ["(missing)", "(other)"]
-    weak = {w.column: w.values for w in weak_values(release, measured_tables(release))}
+    weak = {w.column: w.values for w in list_weak_values(release, list_measured_marginals(release))}
     counts = {line.value: line.estimate for column in describe_columns(release)[:1] for line in column.lines}
     full = [estimate for estimate in counts.values() if estimate is not None and estimate > 100]
     assert len(full) > len(release.recoding.merged_codes("admitted")) / 2

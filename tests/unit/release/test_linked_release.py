@@ -21,7 +21,7 @@ from understudy.model.conditional import _information, plan_draws
 from understudy.model.graphical import GraphicalModel
 from understudy.release import Release, open_release
 from understudy.release.linked import LinkedRelease, _decode_rows, _write_keys
-from understudy.release.linked_rows import DrawnRows, Step, _draw_codes, _fit_step
+from understudy.release.linked_rows import DrawnRows, DrawStep, _draw_codes, _fit_step
 from understudy.schema.linked import LinkedSchema, VirtualTable
 from understudy.source.linked import LinkedRows
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
@@ -156,10 +156,10 @@ def test_a_strict_order_leaves_room_for_all_children() -> None:
     column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
     known, ends = {"x": np.zeros(50, np.int64)}, np.full(50, 5)
     last = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
-    step = Step(column, ("x",), last, last[0], {}, ordered=True)
+    step = DrawStep(column, ("x",), last, last[0], {}, ordered=True)
     drawn = _draw_codes(step, known, {"x": 1}, (rank, np.full(50, 1), np.full(50, 3)), rng)
     assert set(drawn) == {1, 2, 3}  # the weight lies outside of the room: any place in it
-    step = Step(column, ("x",), np.full((1, 6), 1 / 6), last[0], {}, ordered=True)
+    step = DrawStep(column, ("x",), np.full((1, 6), 1 / 6), last[0], {}, ordered=True)
     assert set(_draw_codes(step, known, {"x": 1}, (rank[::-1].copy(), ends, ends), rng)) == {0}
 
 
@@ -170,7 +170,7 @@ def test_columns_are_drawn_from_the_models_conditional_distribution() -> None:
     model = GraphicalModel(domain, tables, total=1.0)
     known, any_column = {"x": np.repeat(np.arange(3), 20_000)}, clinic_schema().virtual_tables["patients"].columns[0]
     for column, given, table in plan_draws(model, ["y", "z"]):
-        step = Step(any_column, given, table, table[0], {}, ordered=False)
+        step = DrawStep(any_column, given, table, table[0], {}, ordered=False)
         known[column] = _draw_codes(step, known, domain, None, rng)
     joint = model.project(("x", "y", "z")).reshape(3, 6)
     found = np.array(
@@ -193,7 +193,7 @@ def test_calibrated_draws_meet_the_models_pairs_on_rows_that_the_model_does_not_
     for one in given:
         table = (table[:, None, :] * parts["xz".index(one)][None, :, :]).reshape(-1, 4)
     column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
-    step = Step(column, given, table, mean.mean(axis=0), {"x": mean, "z": mean}, ordered=False)
+    step = DrawStep(column, given, table, mean.mean(axis=0), {"x": mean, "z": mean}, ordered=False)
     known = dict.fromkeys(("x", "z"), np.repeat(np.arange(3), 2000))
     weights = np.tile([1.0, 0.5], 3000)
     made, drawn = _fit_step(step, known, weights, None, domain, rng)
@@ -210,7 +210,7 @@ def test_a_column_keeps_its_own_distribution_where_known_columns_have_drifted() 
     domain, rng = {"x": 2, "y": 2}, np.random.default_rng(3)
     shares = np.array([[0.9, 0.1], [0.2, 0.8]])
     column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
-    step = Step(column, ("x",), shares, np.array([0.55, 0.45]), {"x": shares}, ordered=False)
+    step = DrawStep(column, ("x",), shares, np.array([0.55, 0.45]), {"x": shares}, ordered=False)
     known = {"x": np.array([0] * 200 + [1] * 800)}  # in the model, both are as common
     made, _ = _fit_step(step, known, np.ones(1000), None, domain, rng)
     pairs_alone = 0.2 * 0.9 + 0.8 * 0.2

@@ -19,7 +19,7 @@ from understudy.cli import app
 from understudy.metric.tables import Rows
 from understudy.report import custodian_report, public_report
 from understudy.report.page import _find_faint, compare_groups, cramers_v, measure_associations
-from understudy.report.public import CAUTION, MeasuredTable, measured_tables, weak_values
+from understudy.report.public import CAUTION, MeasuredMarginal, list_measured_marginals, list_weak_values
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
 from understudy.svg import Bar, choose_shade, draw_distribution, draw_graph, draw_heatmap, place_round_numbers
@@ -166,7 +166,7 @@ def test_it_opens_with_what_not_to_analyse(release: us.Release, private: str) ->
         assert page.index("What not to analyse</h2>") < page.index("What was released and what it cost</h2>")
         assert "No combination of columns was measured" in page
         assert "columns are unrelated to each other" in page
-    weak = {item.column: item for item in weak_values(release, measured_tables(release))}
+    weak = {item.column: item for item in list_weak_values(release, list_measured_marginals(release))}
     sigma = release.measurements[0].sigma
     town = next(item for column, item in weak.items() if column.startswith("Where"))
     assert "tiny" in town.values
@@ -370,7 +370,7 @@ def test_two_values_that_are_mere_noise_are_no_association() -> None:
     schema = us.Schema.from_dict({"fields": sides, "understudy": {"privacy_unit": "row"}})
     cells = [("F", "F"), ("F", "M"), ("M", "F"), ("M", "M")] * 4000 + [("noise", "noise")] * 100
     rows = Rows.of(pd.DataFrame(cells, columns=["sex", "died"]), schema, what="stand-in")
-    tables = [MeasuredTable((name,), 97.0, None, 3) for name in ("sex", "died")]
+    tables = [MeasuredMarginal((name,), 97.0, None, 3) for name in ("sex", "died")]
     faint = _find_faint(schema, rows, tables, float(len(cells)))
     assert [codes.tolist() for codes in faint.values()] == [[False, False, True, True]] * 2
     assert measure_associations(rows, ["sex", "died"], {})[0, 1] > 0.5

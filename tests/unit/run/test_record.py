@@ -20,7 +20,7 @@ from understudy.ledger import Ledger
 from understudy.ledger.ledger import _leaf_data
 from understudy.ledger.log import leaf_hash
 from understudy.measurement import Cell, KroneckerQuery, Measurement
-from understudy.run.record import CannotContinue, Recorder
+from understudy.run.record import CannotContinue, RunRecorder
 from understudy.schema import Recoding, Schema
 from understudy.schema.open import Words
 from understudy.source import MemorySource
@@ -74,11 +74,11 @@ def plain(answer):
 @pytest.mark.parametrize("noise", BUDGETS)
 def test_answers_of_every_kind_come_back_exactly_and_no_row_is_read_for_them(ledger, noise):
     handle = reserve(ledger, BUDGETS[noise])
-    table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS[noise], recorder=Recorder(ledger, handle))
+    table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS[noise], recorder=RunRecorder(ledger, handle))
     first = ask_everything(table)
     assert {kind.noise for kind in table.account.charges} == {noise, "exponential"}
 
-    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    recorder = RunRecorder(ledger, ledger.continue_run(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS[noise], recorder=recorder)
     assert list(map(plain, ask_everything(again))) == list(map(plain, first))
     assert again.account.charges == table.account.charges
@@ -93,11 +93,11 @@ def test_answers_to_queries_come_back_with_their_queries(ledger, noise):
     handle = reserve(ledger, BUDGETS[noise])
 
     def ask(source, handle, query=query):
-        table = PrivateTable(source, BUDGETS[noise], recorder=Recorder(ledger, handle))
+        table = PrivateTable(source, BUDGETS[noise], recorder=RunRecorder(ledger, handle))
         return table.measure([("a", "b"), ("c",)], rho=0.5, queries={("a", "b"): query})
 
     first, plain = ask(CodedSource(SIZES, ROWS), handle)
-    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    recorder = RunRecorder(ledger, ledger.continue_run(handle.run))
     again, _ = ask(SealedSource(SIZES, ROWS), ledger.continue_run(handle.run))
     assert (again.clique, again.values.tolist(), again.sigma) == (first.clique, first.values.tolist(), first.sigma)
     assert [f.tolist() for f in again.query.factors] == [f.tolist() for f in query.factors]
@@ -117,11 +117,11 @@ def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):
     frame = pd.DataFrame({"w": ["plain", "\u00fc \u2265 \"'\\ \n", ""] * 500 + ["rare"]})
     handle = reserve(ledger)
     budget = BUDGETS["gaussian"]
-    table = PrivateTable(MemorySource(frame, schema), budget, recorder=Recorder(ledger, handle))
+    table = PrivateTable(MemorySource(frame, schema), budget, recorder=RunRecorder(ledger, handle))
     found = table.values("w", rho=1.0, delta=1e-8)
     assert "plain" in found
     assert "rare" not in found
-    again = PrivateTable(Sealed(frame, schema), budget, recorder=Recorder(ledger, ledger.continue_run(handle.run)))
+    again = PrivateTable(Sealed(frame, schema), budget, recorder=RunRecorder(ledger, ledger.continue_run(handle.run)))
     told = again.values("w", rho=1.0, delta=1e-8)
     assert list(told.items()) == list(found.items())  # in the same order: it decides what is discovered next
     assert {type(count) for count in told.values()} == {int}
@@ -130,9 +130,9 @@ def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):
 def test_new_questions_follow_the_recalled_ones_out_of_the_same_budget(ledger):
     budget = Budget.of(rho=1.0)
     handle = reserve(ledger, budget)
-    PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle)).measure([("a",)], rho=0.6)
+    PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=RunRecorder(ledger, handle)).measure([("a",)], rho=0.6)
     handle = ledger.continue_run(handle.run)
-    table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
+    table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=RunRecorder(ledger, handle))
     table.measure([("a",)], rho=0.6)
     with pytest.raises(Exception, match=r"and 0\.4 is left"):
         table.measure([("b",)], rho=0.6)
@@ -141,7 +141,7 @@ def test_new_questions_follow_the_recalled_ones_out_of_the_same_budget(ledger):
 
 
 def measuring(ledger, handle, source=CodedSource, **rest):
-    return PrivateTable(source(SIZES, ROWS), BUDGETS["gaussian"], recorder=Recorder(ledger, handle, **rest))
+    return PrivateTable(source(SIZES, ROWS), BUDGETS["gaussian"], recorder=RunRecorder(ledger, handle, **rest))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def measuring(ledger, handle, source=CodedSource, **rest):
 def test_the_answer_to_another_question_is_not_given_and_nothing_is_read(ledger, other):
     handle = reserve(ledger)
     measuring(ledger, handle).measure([("a",)], rho=0.5)
-    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    recorder = RunRecorder(ledger, ledger.continue_run(handle.run))
     table = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     with pytest.raises(CannotContinue, match="asks other questions"):
         other(table)
@@ -178,7 +178,7 @@ def test_without_rows_only_what_is_on_record_is_answered(ledger):
 
 def test_nobody_sees_an_answer_that_could_not_be_recorded(ledger):
     handle = reserve(ledger)
-    recorder = Recorder(ledger, handle)
+    recorder = RunRecorder(ledger, handle)
     table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     ledger.continue_run(handle.run)  # from now on somebody else goes on with the run
     with pytest.raises(OutputError, match="another process is continuing run"):
@@ -227,7 +227,7 @@ def test_seeded_answers_do_not_enter_the_ledger_when_test_mode_begins_while_rows
 
 
 def test_a_rehearsal_records_nothing_and_still_finishes_from_what_was_measured(ledger):
-    recorder = Recorder(None, None)
+    recorder = RunRecorder(None, None)
     PrivateTable(CodedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder).measure([("a",)], rho=0.5)
     assert recorder.has_answers
     assert [m.clique for m in recorder.measurements] == [("a",)]
@@ -240,7 +240,7 @@ def test_discovery_on_record_is_taken_as_one(ledger):
     table.tally({"a": Fraction(1, 10)}, what={"a": "type"})
     table.tally({"a": Fraction(1, 10)}, what={"a": "bounds"})
     table.measure([("b",)], rho=0.5)
-    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    recorder = RunRecorder(ledger, ledger.continue_run(handle.run))
     assert [charge.what for charge in recorder.skip_discovery()] == ["type", "bounds"]
     assert not recorder.measurements
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
@@ -357,9 +357,9 @@ def test_an_entry_without_its_charges_is_reported_wherever_it_is_used(ledger, ca
     handle = reserve(ledger)
     QUESTIONS["measure"](measuring(ledger, handle))
     forge(ledger, **DAMAGED[case][1])
-    for use in (Recorder.skip_discovery, Recorder.recall_rest):
+    for use in (RunRecorder.skip_discovery, RunRecorder.recall_rest):
         with pytest.raises(LedgerError, match="cannot be read"):
-            use(Recorder(ledger, ledger.continue_run(handle.run)))
+            use(RunRecorder(ledger, ledger.continue_run(handle.run)))
 
 
 def test_a_charge_that_gives_back_does_not_make_room(ledger):
@@ -367,7 +367,7 @@ def test_a_charge_that_gives_back_does_not_make_room(ledger):
     table = measuring(ledger, handle)
     table.tally({"a": Fraction(1, 10)}, what={"a": "bins"})
     forge(ledger, body=lambda body: body | {"charges": [body["charges"][0] | {"rho": "-100"}]})
-    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    recorder = RunRecorder(ledger, ledger.continue_run(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     with pytest.raises(Exception, match="never refunded"):
         again.account.pay(recorder.skip_discovery())
@@ -378,7 +378,7 @@ def test_what_is_recorded_holds_no_count_and_nothing_of_the_rows_but_the_answers
     said = []
     for rows in (ROWS, [[2, 1, 1]] * 7):
         handle = ledger.reserve("people", BUDGETS["gaussian"], unit="one row", spec={})
-        table = PrivateTable(CodedSource(SIZES, rows), BUDGETS["gaussian"], recorder=Recorder(ledger, handle))
+        table = PrivateTable(CodedSource(SIZES, rows), BUDGETS["gaussian"], recorder=RunRecorder(ledger, handle))
         ask_everything(table)
         bodies = [dict(body) for body, _ in ledger.continue_run(handle.run).answers]
         said.append([{key: value for key, value in body.items() if key != "answer"} for body in bodies])
@@ -388,8 +388,8 @@ def test_what_is_recorded_holds_no_count_and_nothing_of_the_rows_but_the_answers
 def test_a_charge_is_recorded_exactly(ledger):
     charge = gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 3))
     handle = reserve(ledger)
-    Recorder(ledger, handle).record([charge], [Measurement(("a",), np.array([3, -1, 4]), charge.scale)], MERGED)
-    recorder = Recorder(ledger, ledger.continue_run(handle.run))
+    RunRecorder(ledger, handle).record([charge], [Measurement(("a",), np.array([3, -1, 4]), charge.scale)], MERGED)
+    recorder = RunRecorder(ledger, ledger.continue_run(handle.run))
     assert recorder.recall_rest() == [charge]
     assert recorder.measurements[0].values.tolist() == [3, -1, 4]
     assert recorder.recoding == MERGED

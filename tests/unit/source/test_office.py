@@ -13,7 +13,7 @@ import pytest
 import understudy as us
 from understudy.bundle import make_bundle
 from understudy.errors import InputError, SchemaError
-from understudy.source.office import Variable, apply_labels, import_variables, read_office, read_variables
+from understudy.source.office import OfficeVariable, apply_labels, import_variables, read_office, read_variables
 from understudy.source.read import read_table
 
 pyreadstat = pytest.importorskip("pyreadstat")
@@ -129,7 +129,7 @@ class TestLabels:
 
         monkeypatch.setattr(pyreadstat, "read_sav", watched)
         sex, town, *_ = read_variables(files / "t.sav")
-        assert sex == Variable("sex", "Sex of respondent", LABELS["sex"], [-9.0], sex.measure)
+        assert sex == OfficeVariable("sex", "Sex of respondent", LABELS["sex"], [-9.0], sex.measure)
         assert town.values == {}
 
     def test_become_categories_whether_they_occur_or_not(self, files):
@@ -151,15 +151,15 @@ class TestLabels:
 
     def test_of_missing_codes_alone_leave_a_number_a_number(self):
         drafted = {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}}
-        field = apply_labels(drafted, Variable("age", "Age", {-8.0: "does not know"}, [-8.0]))
+        field = apply_labels(drafted, OfficeVariable("age", "Age", {-8.0: "does not know"}, [-8.0]))
         assert field["constraints"] == drafted["constraints"]
         assert field["understudy"]["missing"] == {"-8": "does not know"}
-        scale = apply_labels(drafted, Variable("age", "Age", {0.0: "none", 98.0: "98 or more"}, (), "scale"))
+        scale = apply_labels(drafted, OfficeVariable("age", "Age", {0.0: "none", 98.0: "98 or more"}, (), "scale"))
         assert scale["type"] == "integer"
         assert "categories" not in scale
 
     def test_ordinal_and_text(self):
-        field = apply_labels({"name": "a"}, Variable("a", "", {"x": "ex", "y": "why"}, (), "ordinal"))
+        field = apply_labels({"name": "a"}, OfficeVariable("a", "", {"x": "ex", "y": "why"}, (), "ordinal"))
         assert field["categoriesOrdered"] is True
         assert field["type"] == "string"
 

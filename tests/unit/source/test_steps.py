@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.source.steps import MOST_STEPS, Steps, find_steps
+from understudy.source.steps import MOST_STEPS, CodingSteps, find_steps
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99},
@@ -38,11 +38,11 @@ TIMES = [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 CASES = [(c.name, kind) for c in SCHEMA.coded for kind in (TIMES if c.name in ("day", "moment") else NUMBERS)]
 
 
-def looked_up(found: Steps, places: np.ndarray[Any, Any]) -> list[int]:
+def looked_up(found: CodingSteps, places: np.ndarray[Any, Any]) -> list[int]:
     return np.asarray(found.codes)[np.searchsorted(np.asarray(found.starts), places, side="right")].tolist()
 
 
-def near(found: Steps, kind: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def near(found: CodingSteps, kind: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """Places at every edge, beside it and between, and the ends of the scale."""
     if pa.types.is_floating(kind):
         edges = np.asarray([start for start in found.starts if abs(start) < 1e300])

@@ -17,7 +17,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.metric.roc import auc_of_mu, binomial_tail, mu_of_auc, proportion_low, roc, true_positives_at
 from understudy.testing.audit import SLACK, audit_page, decide, judge_statistic, learn_discriminant
-from understudy.testing.likelihood import Ratio, WatchedTable
+from understudy.testing.likelihood import LikelihoodRatio, WatchedTable
 from understudy.testing.one_run import audit_once
 from understudy.testing.pairs import Bench, Setup, worst_pairs
 
@@ -75,13 +75,13 @@ def test_roc_and_true_positives():
 
 
 def test_a_choice_less_likely_with_the_target_counts_against_it():
-    ratio = Ratio()
+    ratio = LikelihoodRatio()
     ratio.add_choice(0, (np.zeros(2), np.array([0.0, 2.0])), 0.287629 / 2)
     assert ratio.value == pytest.approx(-0.154120, abs=1e-6)
 
 
 def test_laplace_noise_counts_absolute_differences():
-    ratio = Ratio()
+    ratio = LikelihoodRatio()
     ratio.add_noisy(np.array([7, 3]), (np.array([5, 3]), np.array([6, 3])), 2.0, "laplace")
     assert ratio.value == pytest.approx(0.5)
 
@@ -187,7 +187,7 @@ def test_processes_run_pairs_too():
 
 def test_an_answer_is_compared_with_its_charge():
     """Gaussian noise of sigma 2 on a count that moves by 1 has divergence 1/4: rho 1/8 pays for it, 1/9 does not."""
-    ratio, paid = Ratio(), planned_charge("measure", (("a",),), 1, sigma=2.0)
+    ratio, paid = LikelihoodRatio(), planned_charge("measure", (("a",),), 1, sigma=2.0)
     ratio.add_noisy(7, (5, 6), 2.0, "gaussian")
     ratio.check_paid(ratio.divergence, [paid])
     assert ratio.unpaid == 0

@@ -21,7 +21,7 @@ from understudy.release.inference.gap import EVIDENCE
 from understudy.release.inference.selection import Choices, widen_sampling
 from understudy.release.inference.statistics import (
     Estimates,
-    Rows,
+    Subpopulation,
     check_independence,
     estimate_correlation,
     estimate_linear,
@@ -50,7 +50,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Line:
+class Estimate:
     """An estimate.
 
     Attributes:
@@ -97,7 +97,7 @@ class Inference:
     target: Target
     confidence: float
     rows: float
-    lines: tuple[Line, ...]
+    lines: tuple[Estimate, ...]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -228,7 +228,7 @@ def _estimate_regression(
         raise SettingError(
             f"family: response {design.response.names[0]!r} has other values than 0 and 1; use 'gaussian'"
         )
-    rows = Rows(tables, conditions, [variables[column] for column in design.columns])
+    rows = Subpopulation(tables, conditions, [variables[column] for column in design.columns])
     if logistic:
         return f"logistic regression of {design.response.names[0]}", estimate_logistic(rows, design)
     return f"least squares of {design.response.names[0]}", estimate_linear(rows, design)
@@ -246,7 +246,7 @@ def _estimate_call(
         pair = _read_columns(variables, call, 2)
         for variable in pair:
             _require_numbers(variable, function)
-        return "correlation", estimate_correlation(Rows(tables, conditions, pair), *pair)
+        return "correlation", estimate_correlation(Subpopulation(tables, conditions, pair), *pair)
     group = None if call["group"] is None else variables[_unquote(call["group"])]
     groups = [] if group is None else [group]
     if function == "share":
@@ -255,11 +255,11 @@ def _estimate_call(
         for condition in sorted(asked, key=lambda c: list(tables.declared).index(c.column)):
             part = np.multiply.outer(part, condition.part)
         names = tables.declared.canonical(condition.column for condition in asked)
-        rows = Rows(tables, conditions, groups)
+        rows = Subpopulation(tables, conditions, groups)
         return "share of rows", estimate_means(rows, {names: part[None]}, group, name=f"share({inner})", share=True)
     (variable,) = _read_columns(variables, call, 1)
     numbers = _require_numbers(variable, function)
-    rows = Rows(tables, conditions, [variable, *groups])
+    rows = Subpopulation(tables, conditions, [variable, *groups])
     values: Functions = {(variable.name,): np.where(variable.missing, 0.0, np.nan_to_num(numbers))[None]}
     return "mean", estimate_means(rows, values, group, name=f"mean({variable.name})", share=False)
 
@@ -301,9 +301,9 @@ def _test_independence(
             f"about their relation is known; {_remedy([names])}"
         )
     candidates = Choices(release, tables).candidates(names)
-    found = check_independence(Rows(tables, conditions, pair), *pair, candidates=candidates)
+    found = check_independence(Subpopulation(tables, conditions, pair), *pair, candidates=candidates)
     shares = {"privacy": found.privacy, "sampling": 1 - found.privacy, "model": 0.0}
-    line = Line(text, found.statistic, df=found.df, p=found.p, **shares)
+    line = Estimate(text, found.statistic, df=found.df, p=found.p, **shares)
     return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,))
 
 
@@ -316,7 +316,7 @@ def _combine(
     target: Target,
     confidence: float,
     assume: float | None,
-) -> tuple[list[Line], list[str]]:
+) -> tuple[list[Estimate], list[str]]:
     """Add up the variances of the noise, of the model's gaps and of sampling, and make intervals of them."""
     tables = release.corrected
     found = tables.uncertainty(estimates.influence)
@@ -367,11 +367,11 @@ def _make_line(
     estimates: Estimates,
     confidence: float,
     laplace: bool,
-) -> Line:
+) -> Estimate:
     from scipy import stats
 
     if not math.isfinite(value):
-        return Line(name, None)
+        return Estimate(name, None)
     se = math.sqrt(variance)
     df = EVIDENCE * (variance / gap) ** 2 if gap > 0 else math.inf
     df = min(df, 1e9)
@@ -380,7 +380,7 @@ def _make_line(
     p = 2 * float(stats.t.sf(z, df))
     if laplace:  # a single cell has longer tails than sums of many
         reach, p = max(reach, -math.log(1 - confidence) / math.sqrt(2)), max(p, math.exp(-math.sqrt(2) * z))
-    return Line(
+    return Estimate(
         name,
         value,
         se,
@@ -395,7 +395,7 @@ def _make_line(
 def _warn(
     tables: CorrectedTables,
     unmeasured: Sequence[Clique],
-    lines: Sequence[Line],
+    lines: Sequence[Estimate],
     correlation: float,
     assume: float | None,
 ) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Estimates:
 # -- functions of a row: sums of tables over declared codes
 
 
-class Rows:
+class Subpopulation:
     """Which rows a statistic is about, and means over them.
 
     Args:
@@ -123,7 +123,9 @@ def scale(functions: Functions, factors: Array) -> dict[Clique, Array]:
 # -- shares and means
 
 
-def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, name: str, share: bool) -> Estimates:
+def estimate_means(
+    rows: Subpopulation, values: Functions, group: Variable | None, *, name: str, share: bool
+) -> Estimates:
     """Return the mean of a function over the rows, or over the rows of each level of a column.
 
     Raises:
@@ -152,7 +154,7 @@ def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, nam
     return Estimates(names, means, influence, low, high, tested=not share, notes=notes)
 
 
-def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estimates:
+def estimate_correlation(rows: Subpopulation, first: Variable, second: Variable) -> Estimates:
     """Return the correlation of two numeric columns.
 
     Raises:
@@ -181,7 +183,7 @@ def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estim
 # -- regression
 
 
-def estimate_linear(rows: Rows, design: Design) -> Estimates:
+def estimate_linear(rows: Subpopulation, design: Design) -> Estimates:
     """Estimate a linear regression by least squares, from the moments of pairs of terms.
 
     Raises:
@@ -212,7 +214,7 @@ def estimate_linear(rows: Rows, design: Design) -> Estimates:
     return Estimates(names, values, rows.restrict(multiply(rows.tables, weighted, rest)))
 
 
-def _times(rows: Rows, block: Block, other: Block) -> dict[Clique, Array]:
+def _times(rows: Subpopulation, block: Block, other: Block) -> dict[Clique, Array]:
     return multiply(rows.tables, {block.clique: block.tables}, {other.clique: other.tables})
 
 
@@ -222,7 +224,7 @@ def _mean_by_model(tables: CorrectedTables, functions: Functions) -> Array:
     )
 
 
-def _check_information(rows: Rows, names: Sequence[str], squares: Functions, outcome: str = "") -> None:
+def _check_information(rows: Subpopulation, names: Sequence[str], squares: Functions, outcome: str = "") -> None:
     """Refuse a term whose information (for a group, whose size) is hidden by the noise.
 
     Args:
@@ -242,17 +244,17 @@ def _check_information(rows: Rows, names: Sequence[str], squares: Functions, out
     hidden &= np.array([name != "Intercept" for name in names])  # the intercept may be far from all rows
     if hidden.any():
         name = names[int(np.flatnonzero(hidden)[0])]
-        raise _separated(name, outcome) if outcome else _too_few(name)
+        raise _separation_error(name, outcome) if outcome else _too_few_error(name)
 
 
-def _too_few(name: str) -> SettingError:
+def _too_few_error(name: str) -> SettingError:
     return SettingError(
         f"formula: too few rows differ in {name!r} from the others to be seen under the noise; leave the term out, "
         "compare larger groups, as in I(region == 'north'), or leave the group out (where)"
     )
 
 
-def _separated(name: str, outcome: str) -> SettingError:
+def _separation_error(name: str, outcome: str) -> SettingError:
     return SettingError(
         f"formula: where {name!r} differs, too few rows have, or lack, {outcome} to be seen under the noise, so its "
         "coefficient may have no finite value; leave the term out, compare larger groups, or use family='gaussian'"
@@ -274,7 +276,7 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
     scaled = model / np.outer(size, size)
     for i in range(len(names)):
         if not model[i, i] > 0:
-            raise _too_few(names[i])
+            raise _too_few_error(names[i])
         if i and _left_over(scaled[: i + 1, : i + 1]) < _COLLINEAR:
             raise SettingError(f"formula: the term {names[i]!r} follows from the terms before it; leave it out")
     if not np.linalg.eigvalsh(gram / np.outer(size, size)).min() > _COLLINEAR:
@@ -291,7 +293,7 @@ def _left_over(scaled: Array) -> float:
     return float(scaled[-1, -1] - last @ np.linalg.lstsq(before, last, rcond=None)[0])
 
 
-def estimate_logistic(rows: Rows, design: Design) -> Estimates:
+def estimate_logistic(rows: Subpopulation, design: Design) -> Estimates:
     """Estimate a logistic regression, from the table of all its columns together.
 
     Raises:
@@ -328,7 +330,7 @@ def estimate_logistic(rows: Rows, design: Design) -> Estimates:
         values, solved = _solve(terms, answer, weights, values, model)
         if not solved:
             furthest = np.abs(values) * np.sqrt((terms - terms.mean(axis=1, keepdims=True)) ** 2 @ model)
-            raise _separated(names[int(np.argmax(furthest))], design.response.names[0])
+            raise _separation_error(names[int(np.argmax(furthest))], design.response.names[0])
     chances = _logistic(values @ terms)
     curvature = (terms * (corrected * chances * (1 - chances))) @ terms.T
     inverse = _invert(curvature, (terms * (model * chances * (1 - chances))) @ terms.T, names)
@@ -337,7 +339,7 @@ def estimate_logistic(rows: Rows, design: Design) -> Estimates:
     return Estimates(names, values, {every: influence})
 
 
-def _check_outcomes(rows: Rows, design: Design) -> None:
+def _check_outcomes(rows: Subpopulation, design: Design) -> None:
     """Refuse a group in which the rows with the response, or those without it, cannot be seen under the noise.
 
     The logarithm of such odds is far from linear in the counts.
@@ -420,7 +422,9 @@ class Independence:
     privacy: float
 
 
-def check_independence(rows: Rows, first: Variable, second: Variable, *, candidates: float = 1.0) -> Independence:
+def check_independence(
+    rows: Subpopulation, first: Variable, second: Variable, *, candidates: float = 1.0
+) -> Independence:
     """Test that two columns that were measured together are independent; levels too small to be seen are left out.
 
     Without noise it is Pearson's test. Noise adds to the variance of each difference; the law of the sum is that of a
@@ -473,7 +477,7 @@ def _match_moments(covariance: Array, statistic: float) -> tuple[float, float]:
     return first**2 / second, float(stats.chi2.sf(statistic * first / second, first**2 / second))
 
 
-def _clear_levels(rows: Rows, variable: Variable) -> Array:
+def _clear_levels(rows: Subpopulation, variable: Variable) -> Array:
     """Return the levels of a column that can be seen under the noise.
 
     Raises:
