@@ -360,7 +360,6 @@ def _check_columns(name: str, columns: list[str], schema: Schema) -> None:
 # -- Where the tables are --------------------------------------------------------------------------------------------
 
 
-_IN_MEMORY = ("frame", "file", "files", "duckdb", "relation")
 _ENDINGS = (*PARQUET, *CSV)
 
 
