@@ -23,7 +23,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.base import Count, Footprint, NotNegative, Positive, Share
 from understudy.mechanism.columns_first import ColumnsFirst
 from understudy.model.estimate import estimate, estimate_as_printed
-from understudy.model.fit import Fit, Generator, GeneratorName
+from understudy.model.fit import Fit, Generator, GeneratorName, LossName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import limit_cliques
@@ -57,8 +57,9 @@ class AIM(ColumnsFirst):
         closure: whether subsets of the workload's cliques are candidates as well.
         growing: whether the size limit grows with the budget spent; otherwise it is `max_mib` from the start.
         max_cells: cliques of more cells are not candidates.
-        as_printed: as printed in the paper: weights 1/sigma in the loss, candidates with any noise, and no estimation
-            by cumulative counts.
+        as_printed: as printed in the paper: candidates with any noise, and no estimation by cumulative counts.
+        loss: how measurements are weighted in the loss: "likelihood", by 1/sigma^2, as in the code that the authors
+            published, or "printed", by 1/sigma, as in their text.
         bounds: whether the release keeps the record that error bounds and intervals of unmeasured marginals need.
         generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
@@ -79,12 +80,13 @@ class AIM(ColumnsFirst):
     growing: bool = True
     max_cells: Count = 2_000_000
     as_printed: bool = False
+    loss: LossName = "likelihood"
     bounds: bool = True
     generator: GeneratorName = "pgm"
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Return the paper's settings: columns measured once, no merging, the printed loss and candidates."""
+        """Return the paper's settings: columns measured once, no merging, the printed candidates."""
         return {"first": 0.9 / 16, "second": 0.0, "threshold": 0.0, "fewest": 0.0, "as_printed": True}
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ class AIM(ColumnsFirst):
         cells = {r: domain.cells(r) for r in weights} if self.as_printed else _possible_cells(domain, weights)
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
-        fit_model = estimate_as_printed if self.as_printed else estimate
+        fit_model = estimate_as_printed if self.loss == "printed" else estimate
         model = _uniform(domain, total) if not raw else fit_model(domain, measurements, total=total)
         share = (rho if self.anneal else left) / (self.rounds * len(domain))
         while left > 0:
@@ -148,7 +150,7 @@ class AIM(ColumnsFirst):
 
     def make_generator(self) -> Generator:
         """Return a graphical model, or gradual updates."""
-        return Generator(self.generator, as_printed=self.as_printed)
+        return Generator(self.generator, as_printed=self.as_printed, loss=self.loss)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the junction tree and of the candidates' marginals."""

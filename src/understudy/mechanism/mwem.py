@@ -29,7 +29,7 @@ class MWEM(Mechanism):
         measured: the part of each round's budget for measuring; the rest is for selection.
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are not candidates.
-        as_printed: weights 1/sigma in the loss, and no estimation by cumulative counts, as printed in the paper.
+        as_printed: no estimation by cumulative counts, as in the paper.
         bounds: whether the release keeps the record that error bounds and intervals of unmeasured marginals need.
         generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
@@ -50,7 +50,7 @@ class MWEM(Mechanism):
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
-        """Return the loss as printed; Algorithm 1 has d rounds."""
+        """Return the paper's settings; Algorithm 1 has d rounds."""
         return {"rounds": 1.0, "as_printed": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:

@@ -14,6 +14,9 @@ from understudy.schema import Recoding
 GeneratorName: TypeAlias = Literal["pgm", "gum", "rap"]
 """The generators that users choose between: a graphical model, gradual updates of rows, or relaxed projection."""
 
+LossName: TypeAlias = Literal["likelihood", "printed"]
+"""Weights of the squared residuals: 1/sigma^2, or 1/sigma as "Winning the NIST Contest" and AIM print it."""
+
 _NAMES = (*get_args(GeneratorName), "tree", "product", "gem")
 
 
@@ -26,10 +29,12 @@ class Generator:
             little more than a tree; "gum", consistent tables and gradual updates of rows; "rap", rows of relaxed
             one-hot codes (relaxed projection); "gem", such rows made by a network; "product", independent columns.
         limit_mib: "gum" is used if the junction tree of a graphical model would be larger. None for no limit.
-        as_printed: whether measurements are used as the papers print it: the loss has weights 1/sigma, and the counts
-            of a column with an axis are not smoothed first.
+        as_printed: whether measurements are used as the papers print it: the counts of a column with an axis are not
+            smoothed first.
         updates: how "gum" makes rows: one of `model.gum.UPDATES`.
         enough: "pgm" stops fitting as soon as the loss is at most this multiple of that of the noise alone.
+        loss: the weights of measurements in the loss of a graphical model: "likelihood", 1/sigma^2, or "printed",
+            1/sigma.
 
     Raises:
         SettingError: if the name is unknown or the limit is not a positive number.
@@ -40,6 +45,7 @@ class Generator:
     as_printed: bool = False
     updates: str = "tree"
     enough: float = 0.0
+    loss: LossName = "likelihood"
 
     def __post_init__(self) -> None:
         if self.name not in _NAMES:

@@ -77,7 +77,7 @@ def _generate_model(
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
-            if generator.as_printed:
+            if generator.loss == "printed":
                 tables, total = weigh_as_printed(merged, tables, total)
             if generator.name == "tree":
                 return fit_tree(merged, tables, total=total, progress=progress)

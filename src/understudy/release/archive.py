@@ -467,6 +467,7 @@ class _Generator(_Part):
     name: Literal["pgm", "tree", "gum", "rap", "gem", "product"]
     limit_mib: _Positive | None = None
     as_printed: bool = False
+    loss: Literal["likelihood", "printed"] = "likelihood"
     updates: Literal["tree", "privsyn", "dpsyn"] = "tree"
     enough: Annotated[float, Field(ge=0)] = 0.0
 

@@ -22,6 +22,7 @@ from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.model.estimate import estimate, estimate_as_printed
 from understudy.model.fit import Generator
+from understudy.model.generate import generate
 from understudy.model.gum import UPDATES, GumModel, RowPlan
 from understudy.release.rows import find_members
 from understudy.run.file import RunFile
@@ -80,13 +81,33 @@ def test_merged_values_are_written_by_the_papers_rules(rule, shares):
     assert found[1:].sum() == pytest.approx(1)
 
 
-def test_the_loss_has_weights_one_over_sigma():
-    """Two measurements of one column, sigma 1 and 4: the mean of 60 and 40 has weights 1 and 1/4, not 1 and 1/16."""
+@pytest.mark.parametrize(("loss", "expected"), [("likelihood", 40 + 20 * 16 / 17), ("printed", 56)])
+def test_the_loss_has_the_weights_of_the_authors_code_or_those_they_printed(loss, expected):
+    """Two measurements of one column, sigma 1 and 4: the mean of 60 and 40 has weights 1 and 1/16, or 1 and 1/4."""
     measured = [Measurement(("a",), np.array([60, 40]), 1.0), Measurement(("a",), np.array([40, 60]), 4.0)]
     domain = Domain({"a": 2})
-    assert estimate(domain, measured, total=100.0).project(("a",))[0] == pytest.approx(40 + 20 * 16 / 17, abs=0.01)
-    assert estimate_as_printed(domain, measured, total=100.0).project(("a",))[0] == pytest.approx(56, abs=0.01)
+    estimate_with = estimate_as_printed if loss == "printed" else estimate
+    assert estimate_with(domain, measured, total=100.0).project(("a",))[0] == pytest.approx(expected, abs=0.01)
     assert estimate_as_printed(domain, measured).total == pytest.approx(100)
+    for name in ("aim", "mst", "nist-mst"):
+        generator = make_mechanism(name, paper=True, loss=loss).make_generator()
+        fit = generate(generator, domain, measured, recoding=Recoding.identity(), total=100.0)
+        assert fit.model.project(("a",))[0] == pytest.approx(expected, abs=0.01)
+        assert make_mechanism(name, paper=True).loss == "likelihood"
+
+
+def test_the_rounds_of_aim_use_its_loss(monkeypatch):
+    source = CodedSource({"a": 2, "b": 2}, np.random.default_rng(0).integers(2, size=(200, 2)))
+    used = []
+    monkeypatch.setattr(
+        "understudy.mechanism.aim.estimate_as_printed", lambda *a, **k: used.append(1) or estimate_as_printed(*a, **k)
+    )
+    for loss in ("likelihood", "printed"):
+        used.clear()
+        chosen = make_mechanism("aim", paper=True, workload="all-2way", loss=loss)
+        fit = chosen.fit(PrivateTable(source, Budget.of(rho=0.5)), rho=0.5)
+        rounds = sum("chosen" in entry for entry in fit.rounds)
+        assert len(used) == (rounds + 2 if loss == "printed" else 0)
 
 
 def test_a_published_run_of_mst_spreads_rare_values_evenly_and_is_recorded(tmp_path):
