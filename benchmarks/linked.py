@@ -261,7 +261,7 @@ SETS: dict[str, Any] = {
 
 
 def coded(frames: dict[str, Any], schema: LinkedSchema) -> dict[str, TableCodes]:
-    return {name: TableCodes(*one) for name, one in LinkedRows(frames, schema).coded().items()}
+    return {name: TableCodes(*one) for name, one in LinkedRows(frames, schema).table_codes().items()}
 
 
 def extra(name: str, frames: dict[str, Any], codes: dict[str, TableCodes], schema: LinkedSchema) -> dict[str, float]:

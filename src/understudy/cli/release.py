@@ -298,9 +298,9 @@ def bounds(
     exact marginal, 2 a marginal that has nothing in common with the true one. Marginals without a bound are counted;
     `--json` lists them last.
     """
-    from understudy.release import Release
+    from understudy.release import open_release
 
-    found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
+    found = open_release(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
     found = sorted(found, key=lambda bound: math.inf if bound.share is None else -bound.share)
     known = [bound for bound in found if bound.share is not None]
     lines = [_format_bound(bound) for bound in known[:top]]
@@ -353,10 +353,12 @@ def infer(
     if it has spaces or other marks, and the statistic between single quotes. Example:
 
     understudy infer people.release 'income ~ age + C(sex)' --population
-    """
-    from understudy.release import Release
 
-    found = Release.load(release).infer(
+    For linked tables: statistics of the root's columns and numbers of children, such as 'mean(#visits) | patients.sex'.
+    """
+    from understudy.release import open_release
+
+    found = open_release(release).infer(
         statistic,
         family=cast(Any, family),
         target="population" if population else "table",

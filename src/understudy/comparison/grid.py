@@ -56,6 +56,7 @@ from understudy.run.pipeline import COMPARISON, RunSpec, dataset_name, make_unch
 from understudy.schema import Schema, frame_kind
 from understudy.schema.custodian import mark_path
 from understudy.schema.frames import to_arrow_columns, to_frame
+from understudy.schema.linked import load_any
 from understudy.source.read import collect_table
 from understudy.source.temp import PrivateFolder
 from understudy.svg import Chart
@@ -153,7 +154,12 @@ def compare(
             raise SettingError("schema is missing: give what is public about the columns (--schema)")
         if tables is not None or folder is not None:
             raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
-        described = schema if isinstance(schema, Schema) else Schema.load(schema)
+        described = load_any(schema) if isinstance(schema, str | PathLike) else schema
+        if not isinstance(described, Schema):
+            raise SettingError(
+                "schema: a comparison is of single tables; of linked tables, make one release with each mechanism and "
+                "score its rows with `evaluate`, or predict errors with `plan`"
+            )
         study = make_study(tables={dataset_name(data): StudyTable(data, described)}, **given)
     study.check()
     with ExitStack() as stack:

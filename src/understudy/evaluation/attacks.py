@@ -36,7 +36,7 @@ from understudy.metric.roc import auc, auc_of_mu, roc, true_positives_at
 from understudy.metric.tables import find_column
 from understudy.model.protocol import Model
 from understudy.progress import Progress, Step
-from understudy.release import Release
+from understudy.release import Release, open_release
 from understudy.schema import Recoding, Schema
 from understudy.source import open_source
 from understudy.source.read import collect_table
@@ -164,7 +164,10 @@ def attack(
     Raises:
         InputError: if the release or a table cannot be used.
     """
-    release = release if isinstance(release, Release) else Release.load(release)
+    opened = open_release(release) if isinstance(release, str | PathLike) else release
+    if not isinstance(opened, Release):
+        raise InputError("the release is of linked tables; attacks are possible on releases of single tables only")
+    release = opened
     if release.receipt.rehearsal:
         raise InputError(
             "the release is a rehearsal on made-up rows, so nobody can be attacked; give one of a real table"

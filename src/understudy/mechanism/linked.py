@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism.base import Footprint, Mechanism
@@ -54,14 +55,17 @@ class LinkedMechanism:
 
     def for_table(self, virtual: VirtualTable) -> Mechanism:
         """Return the mechanism for one virtual table."""
-        names = {one.name for one in fields(self.inner)}  # type: ignore[arg-type]
+        inner, names = self.inner, {one.name for one in fields(self.inner)}  # type: ignore[arg-type]
+        if kept := inner.settings().get("keep"):
+            kept = tuple(one for one in kept if _is_drawn_in(virtual, one[0]))
+            inner = replace(inner, keep=kept)  # type: ignore[type-var]
         if virtual.kind == "root" or "workload" not in names:
-            return self.inner
+            return inner
         linking = [*virtual.list_columns("first"), *virtual.list_columns("prev")]
         own = {(one.table, one.part): one.name for one in virtual.columns if one.role == "own"}
         twins = [[own[one.table, one.part], one.name] for one in virtual.columns if one.role == "prev"]
         text = f"conditional:{json.dumps([list(own.values()), linking, twins])}"
-        return replace(self.inner, workload=text)  # type: ignore[type-var]
+        return replace(inner, workload=text)  # type: ignore[type-var]
 
     def fit(
         self,
@@ -96,17 +100,39 @@ class LinkedMechanism:
         return self.inner.settings()
 
 
-def check_inner(inner: Mechanism) -> None:
-    """Refuse mechanisms whose model cannot be drawn from given columns.
+def check_inner(inner: Mechanism, schema: LinkedSchema | None = None) -> None:
+    """Refuse mechanisms whose model cannot be drawn from given columns, and settings that no virtual table can have.
+
+    Args:
+        inner: the mechanism for each virtual table.
+        schema: the linked tables; without one, cliques to keep are not checked. While columns are open they are not.
 
     Raises:
-        SettingError: naming those that can.
+        SettingError: naming what is possible.
     """
     if inner.name not in ("aim", "mst", "adaptive", "independent") or inner.generator not in ("pgm", "product"):
         raise SettingError(
             f"mechanism {inner.name!r}: linked tables need a graphical model; choose aim, mst, adaptive or independent "
             "with the generator pgm"
         )
+    default = {one.name: one.default for one in fields(inner)}  # type: ignore[arg-type]
+    if inner.settings().get("workload") != default.get("workload"):
+        raise SettingError(
+            "workload: for linked tables it is made of the pairs and triples that drawing children needs; leave it out"
+        )
+    if schema is None or schema.open:
+        return
+    for clique, _ in inner.settings().get("keep") or ():
+        if not any(_is_drawn_in(one, clique) for one in schema.virtual_tables.values()):
+            raise SettingError(
+                f"keep: {', '.join(clique)} are not columns of one table and the tables above it; name them as in "
+                f"{', '.join(list(schema.virtual_tables[schema.root].schema.domain)[:2])}"
+            )
+
+
+def _is_drawn_in(virtual: VirtualTable, clique: Clique) -> bool:
+    """Whether a virtual table has these columns, and draws one of them."""
+    return set(clique) <= set(virtual.schema.domain) and not set(clique).isdisjoint(virtual.list_columns("own"))
 
 
 def _report_as(name: str, progress: Progress) -> Progress:

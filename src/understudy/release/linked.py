@@ -31,7 +31,9 @@ from understudy.schema.column import Identifier
 from understudy.schema.linked import Link, LinkedSchema, order_values
 
 if TYPE_CHECKING:
+    from understudy.release.bounds import Bound
     from understudy.release.frames import Frame
+    from understudy.release.inference import Inference
 
 FORMAT = 2
 """The format of release files of linked tables: older versions of understudy refuse them by name."""
@@ -242,6 +244,32 @@ class LinkedRelease:
             np.multiply.at(none, drawn[table].parents, 1 - inside)
             inside, table = 1 - none, above
         return float(inside.sum() / max(len(inside), 1) if share else inside.sum())
+
+    def bounds(
+        self, workload: str | None = None, *, confidence: float = 0.95, simultaneous: bool = False
+    ) -> list[Bound]:
+        """Bound the errors of the marginals of the root's columns and numbers of children, as `Release.bounds`.
+
+        Other tables have no bounds: their models are of weighted rows, and their rows are drawn from several models.
+        """
+        return self.parts[self.schema.root].bounds(workload, confidence=confidence, simultaneous=simultaneous)
+
+    def infer(self, statistic: str, **options: Any) -> Inference:
+        """Estimate a statistic of the root's columns and numbers of children, as `Release.infer`.
+
+        No interval is known for columns of other tables: their rows weigh by their unit, and are drawn from several
+        models.
+
+        Raises:
+            SettingError: also for columns of other tables.
+        """
+        try:
+            return self.parts[self.schema.root].infer(statistic, **options)
+        except SettingError as error:
+            if any(f"{name}." in statistic for name in self.schema.links):
+                known = f"intervals are known for columns of {self.schema.root!r} and numbers of children only"
+                raise SettingError(f"{error}; {known}: compute other statistics from synthetic rows") from None
+            raise
 
     def summary(self) -> dict[str, Any]:
         """Summarize the release as plain data, for scripts; public facts only."""

@@ -467,7 +467,8 @@ class Release:
         manifest, arrays = read_archive(as_path("path", path))
         if "parts" in manifest:
             raise ReleaseError(
-                f"{path} is a release of linked tables; open it with `understudy.release.linked.LinkedRelease.load`"
+                f"{path} is a release of linked tables, and this is possible with single tables only; "
+                "`understudy.release.open_release` opens both"
             )
         with explain_damage(path):
             return cls.from_manifest(manifest, arrays)

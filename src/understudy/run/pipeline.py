@@ -395,6 +395,14 @@ class LinkedRun:
         )
 
 
+_NOT_LINKED = {
+    "public": "leave it out, and declare in the schema what the public table tells: values, bounds, bins",
+    "query": "leave it out, and give a view of the database as a table",
+    "quality": "leave it out; `plan` predicts errors, and `evaluate` scores rows for the custodian",
+}
+"""Options that linked tables do not have, and what to do instead."""
+
+
 def resolve_linked(spec: RunSpec, schema: LinkedSchema) -> LinkedRun:
     """Check everything that follows from the schema and the settings of linked tables.
 
@@ -402,9 +410,9 @@ def resolve_linked(spec: RunSpec, schema: LinkedSchema) -> LinkedRun:
         InputError: if something cannot be used; the message names it. Nothing was spent.
     """
     schema.require_reviewed()
-    for option in ("public", "query", "quality"):
+    for option, remedy in _NOT_LINKED.items():
         if getattr(spec, option) is not None:
-            raise SettingError(f"{option}: not possible with linked tables yet; leave it out")
+            raise SettingError(f"{option}: not possible with linked tables; {remedy}")
     budget = discovery_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
     if spec.rows is not None:
         as_whole("rows", spec.rows, least=1)
@@ -413,7 +421,7 @@ def resolve_linked(spec: RunSpec, schema: LinkedSchema) -> LinkedRun:
     mechanism = make_mechanism(
         LINKED_DEFAULT if spec.mechanism == AUTO else spec.mechanism, paper=spec.paper, **spec.settings
     )
-    check_inner(mechanism)
+    check_inner(mechanism, schema)
     tables = None if spec.data is None else find_tables(spec.data, schema)
     if tables is not None:
         check_places(tables)

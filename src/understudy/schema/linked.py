@@ -581,7 +581,11 @@ class _Package:
         links: dict[str, Link] = {}
         for name in order[1:]:
             links[name] = self._link(name, owners[name] or {}, root, keys, links)
-        tables = {name: self._table(name, keys[name], links.get(name)) for name in order}
+        tables: dict[str, Schema] = {}
+        for name in order:
+            tables[name] = self._table(name, keys[name], links.get(name))
+            if (link := links.get(name)) is not None:
+                tables[name] = _copy_patterns(tables[name], link, tables, keys, root)
         title = self._content.get("title")
         paths = {name: self._path(name) for name in order if "path" in self._resources[name]}
         rows = self._ours.get("rows")
@@ -731,6 +735,21 @@ class _Package:
         if odd:
             raise SchemaError(f"table {name!r}: rename column {odd[0]!r}; `#` begins the names of numbers of children")
         return replace(schema, keys=tuple(found))
+
+
+def _copy_patterns(
+    schema: Schema, link: Link, tables: Mapping[str, Schema], keys: Mapping[str, str | None], root: str
+) -> Schema:
+    """Return a table's schema with foreign keys that look like the keys they refer to."""
+    patterns: dict[str | None, str | None] = {}
+    for column, table in ((link.unit_column, root), (link.parent_column, link.parent)):
+        key = tables[table].column(str(keys[table]))
+        patterns[column] = key.pattern if isinstance(key, Identifier) else None
+    columns = (
+        one.model_copy(update={"pattern": patterns[one.name]}) if one.name in patterns else one
+        for one in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
 
 
 def _as_list(given: Any) -> list[str]:

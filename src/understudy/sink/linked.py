@@ -23,6 +23,8 @@ def check_target(path: Path, *, force: bool = False) -> None:
     Raises:
         OutputError: naming it.
     """
+    if path.suffix.lower() in (".csv", ".parquet"):
+        raise OutputError(f"{path}: linked tables are several files; name a folder for them, such as {path.stem}")
     if path.suffix == ".duckdb":
         if path.exists() and not force:
             raise OutputError(f"{path} already exists; choose another name, or add --force")

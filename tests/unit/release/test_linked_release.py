@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_rows_also_from_a_file(release: LinkedRelea
     for name, table in again.sample(seed=1).items():
         assert table.equals(release.sample(seed=1)[name])
     assert [charge.table for charge in again.receipt.charges] == [charge.table for charge in release.receipt.charges]
-    with pytest.raises(ReleaseError, match=r"LinkedRelease\.load"):
+    with pytest.raises(ReleaseError, match=r"open_release` opens both"):
         Release.load(tmp_path / "clinic.release")
 
 
@@ -236,6 +236,14 @@ def test_a_release_with_missing_parts_is_refused(release: LinkedRelease, tmp_pat
     replace(release, parts=parts).save(tmp_path / "less.release")
     with pytest.raises(ReleaseError, match="parts are not those"):
         LinkedRelease.load(tmp_path / "less.release")
+
+
+def test_statistics_and_bounds_of_the_root_have_intervals(release: LinkedRelease) -> None:
+    found = release.infer("mean(patients.age)")
+    assert found.to_dict() == release.parts["patients"].infer("mean(patients.age)").to_dict()
+    assert {clique for one in release.bounds() for clique in one.clique} == set(release.parts["patients"].schema.domain)
+    with pytest.raises(SettingError, match=r"intervals are known for columns of 'patients' and numbers of children"):
+        release.infer("mean(visits.day)")
 
 
 def test_the_text_forms_say_what_it_is(release: LinkedRelease) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import understudy as us
 from understudy.cli import app
-from understudy.errors import InputError, RunInterrupted, SchemaError, SettingError
+from understudy.errors import InputError, OutputError, RunInterrupted, SchemaError, SettingError
 from understudy.evaluation.linked import check_integrity
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
@@ -26,7 +26,7 @@ from understudy.planning.linked import plan_linked
 from understudy.planning.made_up import rehearsal_tables
 from understudy.release.linked import LinkedRelease
 from understudy.schema.linked import LinkedSchema
-from understudy.sink.linked import write_tables
+from understudy.sink.linked import check_target, write_tables
 from understudy.svg import percent
 from understudy.testing.linked import clinic_package, clinic_rows, clinic_schema
 
@@ -68,16 +68,45 @@ def test_the_ledger_is_charged_once_for_all_tables() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"quality": "5%"}, "quality: not possible with linked tables"),
-        ({"public": "people.csv"}, "public: not possible"),
-        ({"query": "select 1"}, "query: not possible"),
+        ({"quality": "5%"}, "quality: not possible with linked tables; .* `plan` predicts errors"),
+        ({"public": "people.csv"}, "public: .*declare in the schema"),
+        ({"query": "select 1"}, "query: .*a view of the database"),
         ({"mechanism": "gem"}, "need a graphical model"),
+        ({"mechanism": "aim", "workload": "all-2way"}, "workload: .*leave it out"),
+        (
+            {"mechanism": "mst", "keep": [("patients.sex", "ward")]},
+            "keep: patients.sex, ward are not columns of one table",
+        ),
     ],
 )
 def test_what_is_not_possible_is_refused_before_anything_is_spent(change: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         us.synthesize(clinic_rows(5), clinic_schema(), dataset="refused", **BUDGET | change)
     assert Ledger().total("refused").runs == 0
+
+
+def test_cliques_to_keep_are_measured_where_their_columns_are_drawn() -> None:
+    keep = [("patients.sex", "patients.age"), ("patients.sex", "visits.ward")]
+    release = us.synthesize(
+        clinic_rows(60), clinic_schema(), keep=keep, dataset="kept", **BUDGET | {"mechanism": "mst"}
+    )
+    measured = {name: {one.clique for one in part.measurements} for name, part in release.parts.items()}
+    assert [name for name in measured if ("patients.sex", "patients.age") in measured[name]] == ["patients"]
+    assert [name for name in measured if ("patients.sex", "visits.ward") in measured[name]] == [
+        "first(visits)",
+        "next(visits)",
+    ]
+
+
+def test_what_is_for_single_tables_says_so(clinic: Path, tmp_path: Path) -> None:
+    release, path = us.synthesize(clinic_rows(30), clinic_schema(), dataset="single", **BUDGET), tmp_path / "a.release"
+    release.save(path)
+    with pytest.raises(SettingError, match=r"comparison is of single tables.*`evaluate`"):
+        us.compare(clinic, clinic_schema())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="attacks are possible on releases of single tables only"):
+        us.attack(path, clinic)
+    with pytest.raises(OutputError, match=r"name a folder for them, such as rows"):
+        check_target(tmp_path / "rows.csv")
 
 
 def open_package() -> dict[str, Any]:

@@ -28,6 +28,17 @@ def test_a_package_is_read_written_and_read_again(tmp_path: Path) -> None:
     assert schema.ancestors("diagnoses") == ["patients", "visits"]
 
 
+def test_foreign_keys_look_like_the_keys_that_they_refer_to() -> None:
+    package = clinic_package()
+    package["resources"][0]["schema"]["fields"][0] = {"name": "patient_id", "understudy": {"pattern": "P####"}}
+    fields = {one["name"]: one["schema"]["fields"] for one in LinkedSchema.from_dict(package).to_dict()["resources"]}
+    for one in fields.values():
+        key = next(field for field in one if field["name"] == "patient_id")
+        assert (key["type"], key["understudy"]["pattern"]) == ("string", "P####")
+    visit = next(field for field in fields["diagnoses"] if field["name"] == "visit_id")
+    assert visit["type"] == "integer"
+
+
 def test_a_package_given_as_a_single_schema_says_so(tmp_path: Path) -> None:
     clinic_schema().save(tmp_path / "clinic.yaml")
     with pytest.raises(SchemaError, match="data package of several tables"):
