@@ -29,7 +29,7 @@ from understudy.mechanism.spanning_tree import (
     spanning_tree,
     tree_footprint,
 )
-from understudy.model.fit import Fit, Generator, GeneratorName, LossName
+from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
@@ -54,8 +54,6 @@ class MST(Mechanism):
         size_power: a marginal of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
         max_cells: pairs of more cells are not selected.
         as_printed: merge codes as printed: one code for all rare ones (Algorithm 4), no intervals of an axis.
-        loss: how measurements are weighted in the loss: "likelihood", by 1/sigma^2, as in the code that the authors
-            published, or "printed", by 1/sigma, as in their text.
         rare: how merged values are written, unless `sample` overrides it; "even" is step 8 of the paper.
         generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
             projection.
@@ -74,7 +72,6 @@ class MST(Mechanism):
     size_power: NotNegative = 1 / 3
     max_cells: Annotated[int, Field(ge=4)] = 1_000_000
     as_printed: bool = False
-    loss: LossName = "likelihood"
     rare: Literal["spread", "even"] | None = None
     generator: GeneratorName = "pgm"
 
@@ -123,9 +120,7 @@ class MST(Mechanism):
 
     def make_generator(self) -> Generator:
         """Return the generator; a graphical model starts from closed forms, because the cliques are nearly a tree."""
-        return Generator(
-            "tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed, loss=self.loss
-        )
+        return Generator("tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the largest possible tree, of marginals being counted, and of lists of candidates."""

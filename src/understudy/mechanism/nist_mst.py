@@ -22,7 +22,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.base import Footprint, Mechanism, NotNegative, one_way
 from understudy.mechanism.compress import compress, measure_columns_again
 from understudy.mechanism.spanning_tree import Keep, Kept, check_kept, parse_kept, tree_footprint
-from understudy.model.fit import Fit, Generator, GeneratorName, LossName
+from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.junction_tree import JunctionTree
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
@@ -54,8 +54,6 @@ class NistMST(Mechanism):
         calibration: "tight" (the exact curve of all measurements, or the tightest conversion from zCDP, Remark 3) or
             "paper" (equation 5.1, more noise).
         as_printed: merge codes as printed: one code for all rare ones (Algorithm 4).
-        loss: how measurements are weighted in the loss: "likelihood", by 1/sigma^2, as in the code that the authors
-            published, or "printed", by 1/sigma, as in their text.
         rare: how merged values are written, unless `sample` overrides it; "even" is step 8 of the paper.
         generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
             projection.
@@ -78,7 +76,6 @@ class NistMST(Mechanism):
     max_cells: Annotated[int, Field(ge=0)] = 1_000_000
     calibration: Literal["tight", "paper"] = "tight"
     as_printed: bool = False
-    loss: LossName = "likelihood"
     rare: Literal["spread", "even"] | None = None
     generator: GeneratorName = "pgm"
 
@@ -145,9 +142,7 @@ class NistMST(Mechanism):
 
     def make_generator(self) -> Generator:
         """Return the generator; a graphical model starts from closed forms, because the cliques are nearly a tree."""
-        return Generator(
-            "tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed, loss=self.loss
-        )
+        return Generator("tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the chosen marginals, at most `max_cells` each, and of those to keep."""

@@ -129,7 +129,7 @@ def _check_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) 
 def estimate_as_printed(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, **options: Any
 ) -> GraphicalModel:
-    """Estimate with the loss that the papers print, weights 1/sigma instead of 1/sigma^2; see `estimate`."""
+    """Estimate with the loss that AIM prints, weights 1/sigma instead of 1/sigma^2; see `estimate`."""
     weighted, rows = weigh_as_printed(domain, measurements, total)
     return estimate(domain, weighted, total=rows, **options)
 

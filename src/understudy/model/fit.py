@@ -15,7 +15,7 @@ GeneratorName: TypeAlias = Literal["pgm", "gum", "rap"]
 """The generators that users choose between: a graphical model, gradual updates of rows, or relaxed projection."""
 
 LossName: TypeAlias = Literal["likelihood", "printed"]
-"""Weights of the squared residuals: 1/sigma^2, or 1/sigma as "Winning the NIST Contest" and AIM print it."""
+"""Weights of the squared residuals: 1/sigma^2, or 1/sigma as AIM prints it."""
 
 _NAMES = (*get_args(GeneratorName), "tree", "product", "gem")
 

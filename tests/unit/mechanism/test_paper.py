@@ -89,11 +89,10 @@ def test_the_loss_has_the_weights_of_the_authors_code_or_those_they_printed(loss
     estimate_with = estimate_as_printed if loss == "printed" else estimate
     assert estimate_with(domain, measured, total=100.0).project(("a",))[0] == pytest.approx(expected, abs=0.01)
     assert estimate_as_printed(domain, measured).total == pytest.approx(100)
-    for name in ("aim", "mst", "nist-mst"):
-        generator = make_mechanism(name, paper=True, loss=loss).make_generator()
-        fit = generate(generator, domain, measured, recoding=Recoding.identity(), total=100.0)
-        assert fit.model.project(("a",))[0] == pytest.approx(expected, abs=0.01)
-        assert make_mechanism(name, paper=True).loss == "likelihood"
+    generator = make_mechanism("aim", paper=True, loss=loss).make_generator()
+    fit = generate(generator, domain, measured, recoding=Recoding.identity(), total=100.0)
+    assert fit.model.project(("a",))[0] == pytest.approx(expected, abs=0.01)
+    assert make_mechanism("aim", paper=True).loss == "likelihood"
 
 
 def test_the_rounds_of_aim_use_its_loss(monkeypatch):
