@@ -58,8 +58,8 @@ class AIM(ColumnsFirst):
         growing: whether the size limit grows with the budget spent; otherwise it is `max_mib` from the start.
         max_cells: cliques of more cells are not candidates.
         as_printed: as printed in the paper: candidates with any noise, and no estimation by cumulative counts.
-        loss: the weights of measurements in the loss: "likelihood", 1/sigma^2, as in the code that the authors published,
-            or "printed", 1/sigma.
+        loss: the weights of measurements in the loss: "likelihood", 1/sigma^2, as in the code that the authors
+            published, or "printed", 1/sigma.
         bounds: whether the release keeps the record that error bounds and intervals of unmeasured marginals need.
         generator: how rows are made: "pgm", the rounds' graphical model; "gum", gradual updates;
             or "rap", relaxed projection.
