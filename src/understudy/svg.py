@@ -94,7 +94,7 @@ def percent(share: float) -> str:
     return f"{value:.1f} %" if abs(value) >= 1 else f"{value:.2f} %" if abs(value) >= 0.01 else "< 0.01 %"
 
 
-def _top(bars: Sequence[Bar]) -> float:
+def _find_top(bars: Sequence[Bar]) -> float:
     return max([*(bar.share + bar.noise for bar in bars), *(bar.real or 0.0 for bar in bars), 1e-9])
 
 
@@ -103,7 +103,7 @@ def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     names = [_shorten_label(bar.label) for bar in bars]
     label = round(max(_label_width(name) for name in names) + 10)
     room = WIDTH - label - 52
-    scale = room / _top(bars)
+    scale = room / _find_top(bars)
     marks = []
     for place, bar in enumerate(bars):
         y = 2 + place * (_BAR + _GAP)
@@ -111,7 +111,7 @@ def _bars(title: str, bars: Sequence[Bar]) -> Markup:
         marks.append(_text(label - 7, y + 11.5, names[place], "end"))
         marks.append(
             Markup('<rect class="standin" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
-                label, y, _n(max(bar.share * scale, 0.5)), _BAR, _tip(bar)
+                label, y, _n(max(bar.share * scale, 0.5)), _BAR, _describe_bar(bar)
             )
         )
         reach = end
@@ -274,7 +274,7 @@ def _label_axis(bars: Sequence[Bar], edges: Sequence[str] | None, width: float) 
 def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> Markup:
     height, base, left = 132, 108, 4.0
     step = (WIDTH - 2 * left) / len(bars)
-    scale = (base - 16) / _top(bars)
+    scale = (base - 16) / _find_top(bars)
     gap = 1.0 if step > 5 else 0.0
     marks = []
     for place, bar in enumerate(bars):
@@ -282,7 +282,7 @@ def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> 
         tall = max(bar.share * scale, 0.4 if bar.share > 0 else 0.0)
         marks.append(
             Markup('<rect class="standin" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
-                _n(x), _n(base - tall), _n(max(step - gap, 0.5)), _n(tall), _tip(bar)
+                _n(x), _n(base - tall), _n(max(step - gap, 0.5)), _n(tall), _describe_bar(bar)
             )
         )
         if bar.noise and step > 5:
@@ -313,7 +313,7 @@ def draw_heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[flo
     width, height = left + size + 70, top + size + 74
     marks = []
     for row in range(1, len(names)):
-        marks.append(_text(left - 6, top + (row - 1) * cell + cell / 2 + 4, _short(names[row], 19), "end"))
+        marks.append(_text(left - 6, top + (row - 1) * cell + cell / 2 + 4, _cut_text(names[row], 19), "end"))
         for column in range(row):
             value = values[row][column]
             x, y = left + column * cell, top + (row - 1) * cell
@@ -338,7 +338,7 @@ def draw_heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[flo
         across, below = left + column * cell + cell / 2 - 3, float(top + size + 10)
         marks.append(
             Markup('<text x="{}" y="{}" text-anchor="start" transform="rotate(45 {} {})">{}</text>').format(
-                _n(across), _n(below), _n(across), _n(below), _short(names[column], 14)
+                _n(across), _n(below), _n(across), _n(below), _cut_text(names[column], 14)
             )
         )
     right = left + max(size - 96, 60)
@@ -388,7 +388,7 @@ def draw_graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]
         side = "middle" if abs(math.cos(angle)) < 0.2 else "start" if math.cos(angle) > 0 else "end"
         out_x, out_y = x + 11 * math.cos(angle), y + 13 * math.sin(angle) + 4
         marks.append(Markup('<circle class="node" cx="{}" cy="{}" r="5.5"/>').format(_n(x), _n(y)))
-        marks.append(_text(out_x, out_y, _short(name, 18), side))
+        marks.append(_text(out_x, out_y, _cut_text(name, 18), side))
     return _svg(title, 2 * middle_x, 2 * middle_y, marks)
 
 
@@ -399,14 +399,14 @@ def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
     marks = []
     for place, name in enumerate(names):
         at = top + place * cell + cell / 2
-        marks.append(_text(left - 6, at + 4, _short(name, 19), "end"))
+        marks.append(_text(left - 6, at + 4, _cut_text(name, 19), "end"))
         marks.append(_line(left, at, left + place * cell + cell / 2, at, "guide"))
         across = left + place * cell + cell / 2
         marks.append(_line(across, at, across, top + size, "guide"))
         below = float(top + size + 8)
         marks.append(
             Markup('<text x="{}" y="{}" text-anchor="start" transform="rotate(45 {} {})">{}</text>').format(
-                _n(across - 3), _n(below), _n(across - 3), _n(below), _short(name, 14)
+                _n(across - 3), _n(below), _n(across - 3), _n(below), _cut_text(name, 14)
             )
         )
     for one, other in edges:
@@ -666,7 +666,7 @@ def _mark(x: float, y: float, place: int, words: str) -> Markup:
     )
 
 
-def _tip(bar: Bar) -> str:
+def _describe_bar(bar: Bar) -> str:
     words = f"{bar.label}: stand-in {percent(bar.share)}"
     if bar.noise:
         words += f", noise ± {percent(bar.noise)}"
@@ -698,12 +698,12 @@ def _label_width(words: str) -> float:
 def _shorten_label(words: str) -> str:
     """Return a label cut to the room it has."""
     most = len(words)
-    while most > 4 and _label_width(_short(words, most)) > _LABEL_ROOM:
+    while most > 4 and _label_width(_cut_text(words, most)) > _LABEL_ROOM:
         most -= 1
-    return _short(words, most)
+    return _cut_text(words, most)
 
 
-def _short(words: str, most: int) -> str:
+def _cut_text(words: str, most: int) -> str:
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"
 
 

@@ -160,14 +160,14 @@ def calibrate_sigma(weights: Sequence[float], epsilon: float, delta: float, *, r
     rho = rho_of(epsilon, delta)
     if not 0 < rho < math.inf:
         raise SettingError(f"epsilon must be finite and not vanishingly small, not {epsilon}")
-    valid = _by_zcdp(shape, rho, replace_one)
+    valid = _calibrate_by_zcdp(shape, rho, replace_one)
     if delta < _SMALLEST or takes_too_long(divide_sigma(valid, weights)):
         return valid
 
     def excess(sigma: float) -> float:
         return _log_delta(divide_sigma(sigma, weights), epsilon, delta, replace_one) - math.log(delta)
 
-    return _smallest(excess, valid)
+    return _find_smallest(excess, valid)
 
 
 def calibrate_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool = False) -> float:
@@ -184,10 +184,10 @@ def calibrate_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: boo
     valid = epsilon_of(_rho(sigmas, replace_one), delta)
     if valid == 0 or delta < _SMALLEST or takes_too_long(sigmas):
         return valid
-    return _smallest(lambda epsilon: _log_delta(sigmas, epsilon, delta, replace_one) - math.log(delta), valid)
+    return _find_smallest(lambda epsilon: _log_delta(sigmas, epsilon, delta, replace_one) - math.log(delta), valid)
 
 
-def _smallest(excess: Callable[[float], float], valid: float) -> float:
+def _find_smallest(excess: Callable[[float], float], valid: float) -> float:
     """Return the smallest x found with excess(x) <= 0, searching down from `valid`.
 
     Regula falsi on log(x) in the manner of Illinois. Each step aims a little past the estimate, so that both ends of
@@ -230,7 +230,7 @@ def _rho(sigmas: Sequence[float], replace_one: bool) -> Fraction:
     return sum((cells / (2 * Fraction(sigma) ** 2) for sigma in sigmas), Fraction(0))
 
 
-def _by_zcdp(shape: Sequence[float], rho: float, replace_one: bool) -> float:
+def _calibrate_by_zcdp(shape: Sequence[float], rho: float, replace_one: bool) -> float:
     """Return the common sigma that costs at most rho."""
     ratio = _rho(shape, replace_one) / Fraction(rho)  # sigma^2, since the cost is the shape's divided by sigma^2
     return math.sqrt(ratio) * (1 + 2.0**-48)

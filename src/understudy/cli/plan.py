@@ -88,7 +88,7 @@ def plan(
         mechanisms=MECHANISMS if names is None else names,
         accuracy=None if accuracy is None else Accuracy.parse(accuracy),
     )
-    print_result(_words(made), made.to_dict(), as_json=as_json)
+    print_result(_format_plan(made), made.to_dict(), as_json=as_json)
 
 
 def _plan_linked(
@@ -125,7 +125,7 @@ def _parse_people(text: str) -> int:
     return int(digits)
 
 
-def _words(made: Plan) -> str:
+def _format_plan(made: Plan) -> str:
     each = "" if made.rows_each == 1 else f", at most {made.rows_each} rows each (errors are in rows)"
     lines = [f"{made.columns} columns, about {made.people} people{each}; delta {made.delta:g}. No data was read."]
     if made.accuracy is not None:

@@ -168,7 +168,9 @@ def compare(
         book = Ledger(ledger)
         handles = [] if study.public else _pay(study, record, book, epsilon_total, dataset)
         try:
-            run_cells(study, record, jobs=as_whole("jobs", jobs or _cores(), least=1), progress=as_progress(progress))
+            run_cells(
+                study, record, jobs=as_whole("jobs", jobs or _count_cores(), least=1), progress=as_progress(progress)
+            )
         except KeyboardInterrupt:
             if output is not None and record.scored:  # what there is
                 Comparison(record.results(), study, frame_kind(data)).save(home)
@@ -201,7 +203,7 @@ def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] |
     return make_study(**{name: getattr(study, name) for name in STUDY_KEYS} | changed)
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -356,7 +358,7 @@ class _Record:
         else:
             self._file.write(b"\n" * bool(self._file.tell()) + to_json({"shared": shared}) + b"\n")
 
-    def missing(self) -> list[GridCell]:
+    def list_missing(self) -> list[GridCell]:
         """Return the cells that are still to be run. Of a private table, one that was interrupted is spent."""
         todo = [cell for cell in self.study.cells() if cell not in self.scored]
         if self.study.public:
@@ -591,7 +593,7 @@ _RUN_FIELDS = ("epsilon", "delta", "mechanism", "paper", "settings")
 
 def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -> None:
     """Run the cells that are missing in worker processes, and record each; a failure is a line of the record."""
-    todo = record.missing()
+    todo = record.list_missing()
     if not todo:
         return
     progress(Step("read", None, "the tables"))
@@ -727,7 +729,7 @@ class _Loaded:
         self.frame, self.schema = frame, schema
         self._real: Rows | None = None
 
-    def real(self, schema: Schema) -> Rows:
+    def code_real_rows(self, schema: Schema) -> Rows:
         """Return the real rows, coded by the schema of a release."""
         if self._real is None or self.schema.open:
             self._real = Rows.of(self.frame, schema, what="real table")
@@ -748,10 +750,14 @@ def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
     seeds = [_seed([score["seed"], score["run"], number]) for number in range(score["sets"])]
     try:
         schema, made = _make_tables(table, content["run"], seeds, bounded=content["bounded"])
-        real = table.real(schema)
+        real = table.code_real_rows(schema)
     except Exception as error:
-        return {"outcome": f"failed: {_words(error)}", "seconds": time.process_time() - begun, "peak_mib": _peak_mib()}
-    spent = {"seconds": _short(time.process_time() - begun), "peak_mib": _peak_mib()}
+        return {
+            "outcome": f"failed: {_describe(error)}",
+            "seconds": time.process_time() - begun,
+            "peak_mib": _peak_mib(),
+        }
+    spent = {"seconds": _round_figures(time.process_time() - begun), "peak_mib": _peak_mib()}
     scored, scores = time.process_time(), dict[str, Any]()
     for name, settings in score["metrics"]:
         try:
@@ -759,15 +765,15 @@ def _run_cell(table: Any, content: Mapping[str, Any]) -> dict[str, Any]:
                 raise SettingError(f"{name} needs rows, and this mechanism publishes answers without rows")
             each = [measure(real, one, schema, [name], {name: settings}, seed=score["seed"])[0] for one in made]
         except Exception as error:
-            scores[name] = f"failed: {_words(error)}"
+            scores[name] = f"failed: {_describe(error)}"
             continue
         found = average(each)
-        parts = {part.name: _short(part.value) for part in found.parts if part.kind in KEPT}
-        scores[name] = {"": _short(found.value)} | parts
-    return {"outcome": DONE, "scores": scores, "scoring_seconds": _short(time.process_time() - scored), **spent}
+        parts = {part.name: _round_figures(part.value) for part in found.parts if part.kind in KEPT}
+        scores[name] = {"": _round_figures(found.value)} | parts
+    return {"outcome": DONE, "scores": scores, "scoring_seconds": _round_figures(time.process_time() - scored), **spent}
 
 
-def _short(value: float) -> float:
+def _round_figures(value: float) -> float:
     """Return a number with six digits: more would only make the record longer."""
     return float(f"{value:.6g}")
 
@@ -807,7 +813,7 @@ def _seed(parts: Sequence[int]) -> int:
     return int.from_bytes(hashlib.sha256(to_json(list(parts))).digest()[:4], "little")
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Return an error of ours in its own words; any other may quote a cell, so only its type and place."""
     return str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {place_of(error)}"
 

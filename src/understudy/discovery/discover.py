@@ -156,7 +156,7 @@ class Discovery:
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
             raise BudgetExceeded("nothing is left of the delta set aside for discovery; nothing was read")
-        if words and not isinstance(self.opener(self._coding([_words(words[0])])), CountsValues):
+        if words and not isinstance(self.opener(self._make_coding_schema([_make_words(words[0])])), CountsValues):
             raise SettingError(
                 f"column {words[0].name!r}: values cannot be discovered in this kind of table yet; declare its type "
                 "and `categories`. Nothing was spent"
@@ -169,7 +169,7 @@ class Discovery:
         unknown = [column for column in self.schema.open if "type" in column.discovers]
         if not unknown:
             return self.schema.columns
-        answers = self._tally([_shape(column) for column in unknown], "type", _WEIGHT["type"])
+        answers = self._tally([_make_shape(column) for column in unknown], "type", _WEIGHT["type"])
         return tuple(_open_for_type(column, answers.get(column.name)) for column in self.schema.columns)
 
     # -- bounds and bins -------------------------------------------------------------------------------------------
@@ -198,7 +198,9 @@ class Discovery:
     def _discover_values(self, columns: Sequence[Open]) -> None:
         if not columns:
             return
-        table = self.table.with_source(self.opener(self._coding([_words(column) for column in columns])))
+        table = self.table.with_source(
+            self.opener(self._make_coding_schema([_make_words(column) for column in columns]))
+        )
         left = self.rho - (self.table.account.spent - self._before)  # including what searches did not use
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
@@ -215,9 +217,9 @@ class Discovery:
         self, columns: Sequence[Column], shares: Mapping[str, Fraction], what: Mapping[str, What]
     ) -> dict[str, Measurement]:
         self.progress(Step("discover", None, ", ".join(sorted({f"the {one}" for one in what.values()}))))
-        return self.table.with_source(self.opener(self._coding(columns))).tally(shares, what=what)
+        return self.table.with_source(self.opener(self._make_coding_schema(columns))).tally(shares, what=what)
 
-    def _coding(self, columns: Sequence[Column]) -> Schema:
+    def _make_coding_schema(self, columns: Sequence[Column]) -> Schema:
         return replace(self.schema, columns=tuple(columns), rules=())
 
     def _complete(self, columns: Sequence[Column], most: int) -> Schema:
@@ -250,11 +252,11 @@ def _weight(column: Open) -> Fraction:
     return sum((_WEIGHT[what] for what in column.discovers), Fraction(0))
 
 
-def _shape(column: Open) -> Shape:
-    return Shape(name=column.name, missing=_missing(column))
+def _make_shape(column: Open) -> Shape:
+    return Shape(name=column.name, missing=_list_missing_tokens(column))
 
 
-def _missing(column: Open) -> dict[str, str | None]:
+def _list_missing_tokens(column: Open) -> dict[str, str | None]:
     return {str(token): reason for token, reason in column.field.get(OURS, {}).get("missing", {}).items()}
 
 
@@ -286,8 +288,10 @@ def _choose_type(answer: Measurement) -> dict[str, Any]:
     return {"type": "string", "values": "discover"}
 
 
-def _words(column: Open) -> Words:
-    return Words(name=column.name, tokens=tuple(_missing(column)), numeric=_declared_type(column) != "string")
+def _make_words(column: Open) -> Words:
+    return Words(
+        name=column.name, tokens=tuple(_list_missing_tokens(column)), numeric=_declared_type(column) != "string"
+    )
 
 
 def _declared_type(column: Open) -> str:

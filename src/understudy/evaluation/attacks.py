@@ -232,7 +232,9 @@ class _People:
     def take(self, index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         return {column: codes[index] for column, codes in self.codes.items()}
 
-    def one_each(self, wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def pick_one_of_each_unit(
+        self, wanted: NDArray[np.bool_], most: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
         """Return at most this many of the wanted rows, one of each unit."""
         places = rng.permutation(np.flatnonzero(wanted & self.usable))
         _, first = np.unique(self.units[places], return_index=True)
@@ -269,9 +271,9 @@ def _cross_fit(
         progress(Step("attack", k / FOLDS, f"run {k + 1} of at most {FOLDS}"))
         out, known = k, (k + 1) % FOLDS
         used = (fold != out) & (fold != known)
-        outside = rows.one_each(fold == out, _TARGETS, rng)
-        inside = rows.one_each(used, len(outside), rng)
-        reference = rows.take(rows.one_each(fold == known, _REFERENCE, rng))
+        outside = rows.pick_one_of_each_unit(fold == out, _TARGETS, rng)
+        inside = rows.pick_one_of_each_unit(used, len(outside), rng)
+        reference = rows.take(rows.pick_one_of_each_unit(fold == known, _REFERENCE, rng))
         fit = _run_again(release, rows.table.take(np.flatnonzero(used)))
         games.append(_Game(*fit, inside, outside, rows.take(inside), rows.take(outside), reference, folds=(out, known)))
     return games
@@ -299,9 +301,9 @@ def _hold_out(release: Release, rows: _People, held: _People, rng: np.random.Gen
     """Return the release itself, against rows that it never saw."""
     half = rng.random(int(held.units.max()) + 1)[held.units] < 0.5
     most = 5 * _TARGETS
-    outside = held.one_each(half, most, rng)
-    inside = rows.one_each(rows.usable, len(outside), rng)
-    reference = held.take(held.one_each(~half, _REFERENCE, rng))
+    outside = held.pick_one_of_each_unit(half, most, rng)
+    inside = rows.pick_one_of_each_unit(rows.usable, len(outside), rng)
+    reference = held.take(held.pick_one_of_each_unit(~half, _REFERENCE, rng))
     parts = release.model, release.measurements, release.recoding
     return _Game(*parts, inside, outside, rows.take(inside), held.take(outside), reference)
 
@@ -448,7 +450,7 @@ class PairTree:
         wanted: list[Clique] = list(combinations(domain, 2)) if edges is None else list(edges)
         cliques: list[Clique] = [*((column,) for column in domain), *wanted]
         counted = {c: to_dense(table).astype(np.float64) for c, table in marginals(dict(codes), domain, cliques)}
-        return cls._of_counts(domain, counted, wanted, spanning=edges is None)
+        return cls._from_counts(domain, counted, wanted, spanning=edges is None)
 
     @classmethod
     def of_model(cls, model: Model, columns: Sequence[str]) -> PairTree:
@@ -456,10 +458,12 @@ class PairTree:
         domain = Domain({c: model.domain[c] for c in columns})
         wanted: list[Clique] = list(combinations(columns, 2))
         counted = model.project_many([*((c,) for c in columns), *wanted])
-        return cls._of_counts(domain, {c: np.asarray(t).reshape(-1) for c, t in counted.items()}, wanted, spanning=True)
+        return cls._from_counts(
+            domain, {c: np.asarray(t).reshape(-1) for c, t in counted.items()}, wanted, spanning=True
+        )
 
     @classmethod
-    def _of_counts(
+    def _from_counts(
         cls, domain: Domain, counts: Mapping[Clique, NDArray[Any]], wanted: list[Clique], *, spanning: bool
     ) -> PairTree:
         shares = {c: (table + 0.5) / (table.sum() + 0.5 * len(table)) for c, table in counts.items()}
@@ -523,7 +527,7 @@ def _summarize(played: Sequence[GameScores]) -> list[AttackScore]:
     for name, (title, targets) in _TITLES.items():
         games = [game[name] for game in played if name in game and all(len(side) > 3 for side in game[name])]
         if games:
-            areas, gains, rare = ([f(*game) for game in games] for f in (_area, _gain, _at_one_percent))
+            areas, gains, rare = ([f(*game) for game in games] for f in (_area, _gain, _count_true_positives))
             error = auc(*games[0])[1]
             found.append(
                 AttackScore(title, targets, _interval(areas, error), _interval(gains, error), _interval(rare, error))
@@ -550,7 +554,7 @@ def _gain(out: NDArray[np.float64], inside: NDArray[np.float64]) -> float:
     return float(np.mean(found))
 
 
-def _at_one_percent(out: NDArray[np.float64], inside: NDArray[np.float64]) -> float:
+def _count_true_positives(out: NDArray[np.float64], inside: NDArray[np.float64]) -> float:
     return true_positives_at(out, inside, _RARE)
 
 

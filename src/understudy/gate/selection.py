@@ -269,9 +269,9 @@ def _locate(lower: list[int], error: int, first: int, width: int) -> int | None:
 def _short_weights(gaps: Sequence[int], rate: Fraction) -> tuple[NDArray[np.int64], int]:
     """Return lower bounds of exp(-rate gap) 2^44 for each gap, and an error that bounds them all; fast.
 
-    The last bits of gaps, worth at most 2^-48 of a weight, are dropped. The rest is `_by_digits` in machine numbers:
-    entries of at most eight tables and their products are rounded (2^-53 each). Together these errors are below 2^-46,
-    a quarter of a unit; one unit is allowed on either side, and one for rounding down.
+    The last bits of gaps, worth at most 2^-48 of a weight, are dropped. The rest is `_exp_by_digits` in machine
+    numbers: entries of at most eight tables and their products are rounded (2^-53 each). Together these errors are
+    below 2^-46, a quarter of a unit; one unit is allowed on either side, and one for rounding down.
     """
     lost = max(0, (rate.denominator >> 48).bit_length() - rate.numerator.bit_length() - 1)  # rate 2^lost <= 2^-48
     most = -(-_PLACES * rate.denominator // rate.numerator)  # from there on exp(-rate gap) < 2^-44
@@ -393,17 +393,17 @@ def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int
     cutoff = -(-places * rate.denominator // rate.numerator)  # from there on, exp(-rate gap) < 2^-places: zero, nearly
     distinct = {gap for gap in gaps if gap < cutoff}
     few = len(distinct) <= max(distinct).bit_length() // 2  # four to a digit of eight bits
-    known, error = (_one_by_one if few else _by_digits)(distinct, rate, places)
+    known, error = (_exp_by_series if few else _exp_by_digits)(distinct, rate, places)
     return [known.get(gap, 0) for gap in gaps], error
 
 
-def _one_by_one(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
+def _exp_by_series(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
     """Compute each exp(-rate gap) by a series; for few candidates."""
     bounds = {gap: exp_neg(rate * gap, places) for gap in gaps}
     return {gap: lower for gap, (lower, _) in bounds.items()}, 1 + max(high - low for low, high in bounds.values())
 
 
-def _by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
+def _exp_by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
     """Compute exp(-rate gap) as the product of tabulated exp(-rate d B^j) over the gap's digits d in base B."""
     bits = 8 if len(gaps) < 2000 else 12  # larger tables pay off for many gaps
     tables, error = [], 1

@@ -105,7 +105,7 @@ class AIM(ColumnsFirst):
         )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
-        weights = fit_into(domain, known, self._room(declared))
+        weights = fit_into(domain, known, self._count_room(declared))
         cells = {r: domain.cells(r) for r in weights} if self.as_printed else _possible_cells(domain, weights)
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
@@ -154,11 +154,11 @@ class AIM(ColumnsFirst):
 
     def footprint(self, domain: Domain) -> Footprint:
         """Return the memory of the junction tree and of the candidates' marginals."""
-        cells = self._room(domain)
+        cells = self._count_room(domain)
         tree = int(self.max_mib * (1 << 20))
         return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
 
-    def _room(self, domain: Domain) -> int:
+    def _count_room(self, domain: Domain) -> int:
         """Return the most cells of all candidates together; merging codes may add candidates."""
         declared = sum(map(domain.cells, self._cliques(domain)))
         most = sum(min(domain.cells(r), int(self.max_cells)) for r in Workload.parse(self.workload, domain).closure())

@@ -124,7 +124,7 @@ class NistMST(Mechanism):
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(columns, rho=spend - rest, weights=columns)
         merged = table.recode(merge(ones))
-        weights = self._affordable(merged, chosen)
+        weights = self._leave_out_large_cliques(merged, chosen)
         progress(Step("measure", 0.5, "marginals chosen from the public table"))
         later: list[Measurement] = []
         if weights:
@@ -197,7 +197,7 @@ class NistMST(Mechanism):
             columns[clique] = (columns[clique] ** power + groups.pop(clique) ** power) ** (1 / power)
         return columns, groups
 
-    def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
+    def _leave_out_large_cliques(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
         """Return cliques that fit on the merged domain (line 5), and all kept ones, without columns of one code."""
         domain = merged.domain
         kept = set(self._kept_cliques())

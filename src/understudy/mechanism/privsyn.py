@@ -147,7 +147,7 @@ class PrivSyn(Mechanism):
             view.allocation(rho),
             least_gain=self.least_gain,
             most_cells=self.most_cells,
-            admissible=self._tractable(domain),
+            admissible=self._make_size_check(domain),
         )
 
     def _cliques(
@@ -161,7 +161,7 @@ class PrivSyn(Mechanism):
         weights = view.allocation(rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))
 
-    def _tractable(self, domain: Domain) -> Callable[[list[Clique]], bool] | None:
+    def _make_size_check(self, domain: Domain) -> Callable[[list[Clique]], bool] | None:
         if self.generator != "pgm":
             return None
         return lambda cliques: JunctionTree.of(domain, cliques).size_mib <= self.limit_mib

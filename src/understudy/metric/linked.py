@@ -164,12 +164,12 @@ def ancestor_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSche
 
 def sibling_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> float:
     """The mean total variation distance of pairs of columns of two siblings; a parent's pairs weigh 1 together."""
-    return _over_pairs(real, synthetic, schema, name, _all_siblings)
+    return _compare_pairs(real, synthetic, schema, name, _pair_all_siblings)
 
 
 def consecutive_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> float:
     """The mean total variation distance of pairs of columns of a sibling and the next one."""
-    return _over_pairs(real, synthetic, schema, name, _next_siblings)
+    return _compare_pairs(real, synthetic, schema, name, _pair_next_siblings)
 
 
 def lag_correlation(one: LinkedCodes, schema: LinkedSchema, name: str, column: str) -> float:
@@ -179,7 +179,7 @@ def lag_correlation(one: LinkedCodes, schema: LinkedSchema, name: str, column: s
     """
     declared = schema.tables[name].column(column)
     assert isinstance(declared, AxisColumn)  # noqa: S101 - callers ask for these alone
-    first, second, _ = _next_siblings(one[name])
+    first, second, _ = _pair_next_siblings(one[name])
     a, b = one[name].codes[column][first], one[name].codes[column][second]
     inside = (a < declared.ordinary) & (b < declared.ordinary)
     varied = inside.any() and np.ptp(a[inside]) > 0 and np.ptp(b[inside]) > 0
@@ -251,7 +251,7 @@ def _count(
     return int(fits.sum())
 
 
-def _over_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str, pairs: Any) -> float:
+def _compare_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str, pairs: Any) -> float:
     sizes = schema.tables[name].domain
     places = [pairs(one[name]) for one in (real, synthetic)]
     return _mean(
@@ -268,7 +268,7 @@ def _over_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema,
     )
 
 
-def _all_siblings(rows: TableCodes) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _pair_all_siblings(rows: TableCodes) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """All ordered pairs of different siblings, each with weight 1 / (k (k - 1))."""
     starts = np.flatnonzero(rows.numbers == 0)
     sizes = np.diff(starts, append=len(rows.numbers))
@@ -284,7 +284,7 @@ def _all_siblings(rows: TableCodes) -> tuple[NDArray[np.int64], NDArray[np.int64
     return np.concatenate(one), np.concatenate(two), np.concatenate(weight)
 
 
-def _next_siblings(rows: TableCodes) -> tuple[NDArray[np.int64], NDArray[np.int64], None]:
+def _pair_next_siblings(rows: TableCodes) -> tuple[NDArray[np.int64], NDArray[np.int64], None]:
     second = np.flatnonzero(rows.numbers > 0)
     return second - 1, second, None
 

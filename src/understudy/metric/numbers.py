@@ -47,7 +47,7 @@ def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng
         errors = _column_errors(real.units[name], synthetic.units[name])
         overall.append(Part("column", name, float(np.mean([min(abs(error), _FARTHEST) for error in errors.values()]))))
         signed += [Part("error", f"{statistic} of {name}", error) for statistic, error in errors.items()]
-        noise.append(Part("noise", f"mean of {name}", _in_noise(real.units[name], synthetic.units[name])))
+        noise.append(Part("noise", f"mean of {name}", _count_standard_errors(real.units[name], synthetic.units[name])))
     pairs = [(name, group) for group in _group_columns(schema, settings) for name in names if name != group]
     drawn = sorted(rng.choice(len(pairs), settings.most, replace=False)) if len(pairs) > settings.most else None
     within = []
@@ -74,7 +74,7 @@ def _column_errors(real: NDArray[np.float64], synthetic: NDArray[np.float64]) ->
     return found | dict(zip(_PERCENTILES, map(float, gaps / scale), strict=True))
 
 
-def _in_noise(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> float:
+def _count_standard_errors(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> float:
     """Return the difference of means in standard errors of a difference between two samples; 0 if there is none."""
     one, other = real[~np.isnan(real)], synthetic[~np.isnan(synthetic)]
     if not len(one) or not len(other):

@@ -200,7 +200,7 @@ class CellTraining:
         self._largest = largest if self._largest is None else _FOLLOW * self._largest + (1 - _FOLLOW) * largest
         least = _PART * self._largest
 
-        def lose(shares: Floats) -> tuple[float, Floats]:
+        def compute_loss(shares: Floats) -> tuple[float, Floats]:
             """The mean absolute error over the worst cells, and its derivative; no number if there is none."""
             apart = answers.answers(shares) - targets
             worst = find_worst(np.abs(apart), least)
@@ -211,7 +211,7 @@ class CellTraining:
 
         optimiser = Adam(self._network.parameters, _PAPER_RATE)
         for step in range(_PAPER_STEPS):
-            loss, gradients = self._network.loss(lose)
+            loss, gradients = self._network.loss(compute_loss)
             if math.isnan(loss):
                 break
             optimiser.step(gradients, slower=0.5 + 0.5 * math.cos(math.pi * step / _PAPER_STEPS))

@@ -359,7 +359,7 @@ class Contraction:
             wanted: the columns to keep.
         """
         rest, above = list(operands), list(parents)
-        while len(rest) > 2 and (len(rest) > _SEARCHED or self._wide(rest)):
+        while len(rest) > 2 and (len(rest) > _SEARCHED or self._is_wide(rest)):
             first, parent = rest[0], above[0]
             others = wanted
             for i, operand in enumerate(rest):
@@ -394,7 +394,7 @@ class Contraction:
             self._known = {key: product for key, product in self._known.items() if product.table is not _MISSING}
             self._tidied = max(_TIDY, len(self._known))
 
-    def _wide(self, operands: list[Operand]) -> bool:
+    def _is_wide(self, operands: list[Operand]) -> bool:
         if len(self._columns.sizes) <= _WORD:
             return False
         mask = 0

@@ -435,16 +435,16 @@ class ScheduleBuilder:
 
     def normalise(self, table: TablePlace) -> int:
         """Add a step: divide a table by its sum; returns the step's number, under which the sum is kept."""
-        self._plain(NORMALISE, [table])
+        self._add_step(NORMALISE, [table])
         return len(self.kind) - 1
 
     def ratio(self, down: TablePlace, up: TablePlace, normalised: int) -> None:
         """Add a step: divide a downward message by the upward one times the sum of step `normalised`; 0/0 is 0."""
-        self._plain(RATIO, [down, up], normalised)
+        self._add_step(RATIO, [down, up], normalised)
 
     def move(self, target: TablePlace, source: TablePlace) -> None:
         """Add a step: copy a table over another."""
-        self._plain(MOVE, [target, source])
+        self._add_step(MOVE, [target, source])
 
     def build(self, places: Mapping[int, int]) -> Schedule:
         """Return the arrays, with every table in its place."""
@@ -471,7 +471,7 @@ class ScheduleBuilder:
         for start, columns in tables:
             self.layout.use(start, self.domain.cells(columns), len(self.kind))
 
-    def _plain(self, kind: int, tables: Sequence[TablePlace], number: int = 0) -> None:
+    def _add_step(self, kind: int, tables: Sequence[TablePlace], number: int = 0) -> None:
         self._use(*tables)
         places = [(start, 0, self.domain.cells(columns)) for start, columns in tables]
         self._append(kind, 0, 0, (0,) * 5, places, [], [], (number, 0, 0, 0, 0))

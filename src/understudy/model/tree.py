@@ -225,7 +225,7 @@ def nearest_tables(domain: Domain, tables: Mapping[Clique, MeasuredTable], total
 
 
 @dataclass(frozen=True)
-class _Part:
+class _DualTable:
     """One table of the problem. Given the prices of its links (the dual variables), its cells have a closed form."""
 
     table: MeasuredTable
@@ -266,7 +266,7 @@ class _Part:
         return np.where(cells > 0.0, cells, afford / sure)
 
 
-def _solve_dual(parts: list[_Part], aims: Array) -> tuple[Array, float]:
+def _solve_dual(parts: list[_DualTable], aims: Array) -> tuple[Array, float]:
     """Solve the dual problem; returns the price of each link at the optimum, and the loss there.
 
     The dual is concave and piecewise quadratic and takes a few steps of Newton's method, the first as if cells could be
@@ -307,13 +307,13 @@ def _largest_violation(broken: Array, whole: Array) -> float:
     return float(np.abs(broken * whole**-0.5).max(initial=0.0))
 
 
-def _dual_objective(parts: list[_Part], cells: list[Array], prices: Array, aims: Array) -> float:
+def _dual_objective(parts: list[_DualTable], cells: list[Array], prices: Array, aims: Array) -> float:
     """Return the dual objective."""
     broken = _add_all_margins(parts, cells, len(aims)) - aims
     return sum(part.loss(table) for part, table in zip(parts, cells, strict=True)) + float(prices @ broken)
 
 
-def _add_all_margins(parts: list[_Part], cells: list[Array], links: int, power: int = 1) -> Array:
+def _add_all_margins(parts: list[_DualTable], cells: list[Array], links: int, power: int = 1) -> Array:
     out = np.zeros(links)
     for part, table in zip(parts, cells, strict=True):
         add_margins(part.ends, np.broadcast_to(table, part.table.values.shape), out, power)
@@ -322,11 +322,11 @@ def _add_all_margins(parts: list[_Part], cells: list[Array], links: int, power: 
 
 def _link_tables(
     domain: Domain, tables: Mapping[Clique, MeasuredTable], total: float
-) -> tuple[dict[Clique, _Part], Array]:
+) -> tuple[dict[Clique, _DualTable], Array]:
     """Link the tables; returns them with what the margins of each link must add up to: 0, or the total."""
     largest = [clique for clique in tables if not any(set(clique) < set(other) for other in tables)]
     parts = {
-        clique: _Part(
+        clique: _DualTable(
             table, clique in largest, find_forbidden_cells(clique, domain.shape(clique), domain.forbidden), []
         )
         for clique, table in tables.items()

@@ -209,7 +209,7 @@ class MadeUpSource:
         asked = [self.domain.check(clique) for clique in cliques]
         fresh = [clique for clique in asked if clique not in self._known]
         for clique, table in marginals(self._codes, self.domain, fresh):
-            self._known[clique] = _times(table, self._weight)
+            self._known[clique] = _multiply(table, self._weight)
         self.counted.update(asked)
         return iter([(clique, self._known[clique]) for clique in asked])
 
@@ -218,7 +218,7 @@ class MadeUpSource:
         return repeat(self._codes, self._weight)
 
 
-def _times(table: Counts, weight: int) -> Counts:
+def _multiply(table: Counts, weight: int) -> Counts:
     if isinstance(table, SparseCounts):
         return SparseCounts(table.cells, table.counts * weight, table.size)
     return table * weight

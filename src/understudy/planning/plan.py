@@ -165,7 +165,9 @@ class Plan:
                     "odds": asdict(odds),
                     "recommended": self.recommended[epsilon][0],
                     "reason": self.recommended[epsilon][1],
-                    "mechanisms": {line.mechanism: _plain(line) for line in self.lines if line.epsilon == epsilon},
+                    "mechanisms": {
+                        line.mechanism: _line_to_dict(line) for line in self.lines if line.epsilon == epsilon
+                    },
                 }
                 for epsilon, odds in self.odds.items()
             ],
@@ -301,10 +303,10 @@ def _check_epsilons(epsilons: Any, delta: float) -> list[float]:
 
 def _find_epsilons(accuracy: Accuracy, predicted: Callable[[float], Prediction]) -> tuple[float | None, float | None]:
     """Find the epsilon that the accuracy needs for groups of one column, and of a pair of columns."""
-    return _smallest(accuracy, predicted, pairs=False), _smallest(accuracy, predicted, pairs=True)
+    return _find_epsilon(accuracy, predicted, pairs=False), _find_epsilon(accuracy, predicted, pairs=True)
 
 
-def _smallest(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, pairs: bool) -> float | None:
+def _find_epsilon(accuracy: Accuracy, predicted: Callable[[float], Prediction], *, pairs: bool) -> float | None:
     """Find about the smallest epsilon, to two figures, that meets the accuracy; None if even the largest does not.
 
     The error is modelled as a power of epsilon, with exponent -1 at first. Some mechanisms measure pairs only with more
@@ -352,7 +354,7 @@ def round_people(people: int | None) -> int:
     return int(round(about / 10**digits) * 10**digits)
 
 
-def _plain(line: Line) -> dict[str, Any]:
+def _line_to_dict(line: Line) -> dict[str, Any]:
     return {
         "expected": asdict(line.expected),
         "memory_bytes": line.memory_bytes,

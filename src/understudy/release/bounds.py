@@ -276,7 +276,7 @@ def _bound_choice_error(before: Model, measurement: Measurement, beta: float) ->
     n = len(measurement.values)
     law = NoiseSum.of(measurement.noise, measurement.sigma, n) if beta > 0 else None
     if law is not None:
-        return seen + law.one_side(beta) + _UNIT * n
+        return seen + law.one_sided_quantile(beta) + _UNIT * n
     if measurement.noise != "gaussian" or beta <= 0:
         return math.inf
     return seen + measurement.sigma * math.sqrt(-2 * n * math.log(beta)) + _UNIT * n
@@ -363,7 +363,7 @@ def _sum_cells(
     value = float(table[np.ix_(*axes)].sum())
     law = NoiseSum.of(measurement.noise, measurement.sigma, cells)
     if law is not None:
-        return value, law.either_side(beta)
+        return value, law.two_sided_quantile(beta)
     if measurement.noise != "gaussian":
         return None
     return value, measurement.sigma * math.sqrt(2 * cells * math.log(2 / beta))
@@ -471,18 +471,18 @@ class NoiseSum:
             terms: the number of draws.
 
         >>> law = Law.of("gaussian", 10.0, 4)
-        >>> law.either_side(0.05), law.one_side(0.05)
+        >>> law.two_sided_quantile(0.05), law.one_sided_quantile(0.05)
         (39.0, 33.0)
         """
         return _law(noise, float(sigma), int(terms))
 
-    def either_side(self, beta: float) -> float:
+    def two_sided_quantile(self, beta: float) -> float:
         """Return the smallest whole number that |sum| exceeds with probability at most `beta`."""
-        return self._smallest(beta - _TAIL)
+        return self._find_quantile(beta - _TAIL)
 
-    def one_side(self, beta: float) -> float:
+    def one_sided_quantile(self, beta: float) -> float:
         """Return the smallest whole number that the sum, a symmetric one, exceeds with probability at most `beta`."""
-        return self._smallest(2 * (beta - _TAIL))
+        return self._find_quantile(2 * (beta - _TAIL))
 
     def l1(self, cells: int, beta: float) -> float:
         """Return a Chernoff bound that the L1 norm of independent cells exceeds with probability at most `beta`.
@@ -494,13 +494,13 @@ class NoiseSum:
         if left <= 0:
             return math.inf
         if cells == 1:
-            return self.either_side(beta)
+            return self.two_sided_quantile(beta)
         magnitudes, mass = self._coarse()
         rates = np.geomspace(1e-3, 3.0, 60) / self.deviation
         moments = np.array([math.log(float(mass @ np.exp(rate * magnitudes))) for rate in rates])
         return float(np.min((cells * moments - math.log(left)) / rates))
 
-    def _smallest(self, beta: float) -> float:
+    def _find_quantile(self, beta: float) -> float:
         if beta <= 0:
             return math.inf
         beyond = np.cumsum(self.mass[::-1])[::-1]  # P(|sum| >= k), without the dust

@@ -205,14 +205,14 @@ class Drawing:
     def _draw_rows(self, name: str, number: int, rows: NDArray[np.int64]) -> None:
         sizes = self._sizes[name][self._tables[name].parents[rows]]
         virtual = self._schema.virtual_tables[f"{'first' if number == 0 else 'next'}({name})"]
-        known, rank = self._known(virtual, rows), self._schema.order_rank(name)
+        known, rank = self._find_known_codes(virtual, rows), self._schema.order_rank(name)
         due = sizes - number - 1
         recoding, members = self._parts[virtual.name].recoding, self._members[virtual.name]
         for step in self._steps[virtual.name]:
             target, allowed = step.column, None
             before = None if number == 0 else self._tables[name].codes[target.part][rows - 1].astype(np.int64)
             if step.ordered and rank is not None:
-                allowed = rank, *self._room(name, rank, before, due)
+                allowed = rank, *self._find_room(name, rank, before, due)
             drawn: NDArray[Any] = _draw_codes(step, known, self._domain(virtual), allowed, self._rng)
             if step.ordered:
                 known[target.name] = recoding.apply(target.name, drawn.astype(np.uint32))
@@ -238,13 +238,13 @@ class Drawing:
         if len(rows) > _MOST_ROWS:
             some = np.sort(self._rng.choice(len(rows), _MOST_ROWS, replace=False))
             rows, weights = rows[some], weights[some]
-        known, rank, fitted = self._known(virtual, rows), self._schema.order_rank(virtual.table), []
+        known, rank, fitted = self._find_known_codes(virtual, rows), self._schema.order_rank(virtual.table), []
         due = self._sizes[virtual.table][table.parents[rows]] - table.numbers[rows] - 1
         for step in steps:
             allowed = None
             if step.ordered and rank is not None:
                 before = None if virtual.kind == "first" else table.codes[step.column.part][rows - 1].astype(np.int64)
-                low, high = self._room(virtual.table, rank, before, due)
+                low, high = self._find_room(virtual.table, rank, before, due)
                 allowed = (rank >= low[:, None]) & (rank <= high[:, None])
             made, drawn = _fit_step(step, known, weights, allowed, self._domain(virtual), self._rng)
             if step.ordered:
@@ -262,16 +262,16 @@ class Drawing:
             place = self._tables[name].parents[place]
         return place
 
-    def _known(self, virtual: VirtualTable, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def _find_known_codes(self, virtual: VirtualTable, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the merged codes of the columns that are not drawn."""
         recoding = self._parts[virtual.name].recoding
         return {
-            column.name: recoding.apply(column.name, self._known_codes(column, virtual, rows))
+            column.name: recoding.apply(column.name, self._find_codes(column, virtual, rows))
             for column in virtual.columns
             if column.role != "own"
         }
 
-    def _known_codes(self, column: VirtualColumn, virtual: VirtualTable, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def _find_codes(self, column: VirtualColumn, virtual: VirtualTable, rows: NDArray[np.int64]) -> NDArray[Any]:
         place, current = rows, virtual.table
         if column.role == "first":
             place = rows - self._tables[current].numbers[rows]
@@ -285,7 +285,7 @@ class Drawing:
         codes = self._tables[current].codes[column.part][place]
         return codes if column.groups is None else column.groups[codes]
 
-    def _room(
+    def _find_room(
         self, name: str, rank: NDArray[np.int64], before: NDArray[np.int64] | None, due: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lowest and highest place in the order that each row may take.
@@ -322,7 +322,7 @@ class Drawing:
         length = edges[gaps] + (self._rng.random(len(gaps)) * (edges[gaps + 1] - edges[gaps])).astype(np.int64)
         codes = np.minimum(before + np.maximum(length, int(link.strict)), ordinary - 1)
         if link.strict:
-            low, high = self._room(name, np.arange(size), before, due)
+            low, high = self._find_room(name, np.arange(size), before, due)
             return np.clip(codes, low, np.maximum(high, low))
         codes = np.where(missing & (size > ordinary), ordinary, codes)
         return np.where(before >= ordinary, before, codes)

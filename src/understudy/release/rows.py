@@ -170,7 +170,7 @@ class RowMaker:
         if condition.spans:
             cells = RuleCells(column, mine, table[condition.column], self._schema.dialect)
             for low, high in condition.spans:
-                inside = inside | cells.within(low, high)
+                inside = inside | cells.find_within(low, high)
         return inside
 
     def _number_keys(self, table: Any, first: int, last: int) -> Any:

@@ -85,7 +85,7 @@ def _can_write(folder: Path) -> bool:
         return False
 
 
-def roomy_memory() -> int:
+def half_of_memory() -> int:
     """Return half of the machine's memory.
 
     **Privacy.** Free memory depends on the rows, of a frame even before a run begins; installed memory does not.

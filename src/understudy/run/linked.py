@@ -58,9 +58,9 @@ def discover_linked(
     waiting = [name for name, one in schema.tables.items() if one.open]
     for name in waiting:  # a missing column is refused before anything is discovered
         with open_table(tables.each[name]) as data:
-            make_opener(data, schema.alone(name))(narrowest_schema(schema.alone(name)))
+            make_opener(data, schema.schema_of(name))(narrowest_schema(schema.schema_of(name)))
     for name in waiting:
-        alone = schema.alone(name)
+        alone = schema.schema_of(name)
         mine = sum(column.may_need_delta for column in alone.open)
         with open_table(tables.each[name]) as data:
             view = base.with_source(EmptySource(alone), table=name)

@@ -52,8 +52,8 @@ from understudy.run.checks import (
     check_output,
     check_rules,
     find_compiler_cache,
+    half_of_memory,
     refuse_same_table,
-    roomy_memory,
     warn_of_weak_budget,
 )
 from understudy.run.linked import discover_linked, fit_linked, linked_facts, linked_neighbours, narrowest_tables
@@ -133,7 +133,7 @@ class RunSpec:
         kept = ["epsilon", "delta", "rho", "query", "rows", "noise", "discovery_share", "quality", "workload"]
         kept += ["reason", "public_name"]
         return {
-            **{name: _plain(getattr(self, name)) for name in kept},
+            **{name: _to_plain(getattr(self, name)) for name in kept},
             "data": _address(self.data),
             "public": _address(self.public),
             "schema": self.schema.to_dict(),
@@ -333,7 +333,7 @@ class Run:
                 self.rating.tables(schema.domain)
         except SettingError:
             return False
-        return needed <= roomy_memory()
+        return needed <= half_of_memory()
 
     @property
     def budget_for_result(self) -> Fraction:
@@ -381,7 +381,7 @@ class LinkedRun:
     def fits(self, schema: LinkedSchema) -> bool:
         """Return whether a schema that discovery completed fits into the machine's memory, as `Run.fits`."""
         try:
-            return self.mechanism.footprint(schema).memory_bytes <= roomy_memory()
+            return self.mechanism.footprint(schema).memory_bytes <= half_of_memory()
         except SettingError:
             return False
 
@@ -579,7 +579,7 @@ def _make_linked(
     progress: Progress,
 ) -> LinkedRelease:
     progress(Step("read", None, "the tables"))
-    whose = EmptySource(run.schema.alone(run.schema.root))
+    whose = EmptySource(run.schema.schema_of(run.schema.root))
     base = PrivateTable(whose, run.budget, noise=run.spec.noise, recorder=recorder)
     if handle is not None and handle.schema is not None:  # an earlier attempt completed discovery
         run.schema = LinkedSchema.from_dict(handle.schema)
@@ -816,7 +816,7 @@ def _is_gone(table: Any) -> bool:
     return isinstance(table, str) and "://" not in table and "*" not in table and not Path(table).exists()
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Convert a numpy number to a Python number, for JSON; return anything else unchanged."""
     return value if isinstance(value, int) or not isinstance(value, Real) else float(value)
 

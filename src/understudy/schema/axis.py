@@ -142,11 +142,11 @@ class Axis:
 
     def _place(self, codes: Array, share: NDArray[np.float64]) -> Array:
         """Return the value at a share of each code's bin."""
-        values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
+        values = self._draw_on_grid(codes, share) if self.grain else self._draw_on_line(codes, share)
         if self.points is not None:
-            values = self._at_points(self.points, values, codes, share)
+            values = self._draw_at_points(self.points, values, codes, share)
         if self.top is not None and len(self._bins):
-            self._at_top(self.top, values, codes, share)
+            self._draw_at_top(self.top, values, codes, share)
         return values
 
     @cached_property
@@ -166,7 +166,7 @@ class Axis:
         held: NDArray[np.bool_] = (self.lower <= single) & (single < self.upper)
         return held & ((single - self.lower) % self.grain == 0) if self.grain else held
 
-    def _on_grid(self, codes: Array, share: NDArray[np.float64]) -> Array:
+    def _draw_on_grid(self, codes: Array, share: NDArray[np.float64]) -> Array:
         free = self._free[codes]
         step = np.minimum((share * free).astype(np.int64), free - 1)
         values: Array = self.lower[codes] + step * self.grain
@@ -175,7 +175,7 @@ class Axis:
             values[pushed] += self.grain
         return values
 
-    def _on_line(self, codes: Array, share: NDArray[np.float64]) -> Array:
+    def _draw_on_line(self, codes: Array, share: NDArray[np.float64]) -> Array:
         lower, upper = self.lower[codes], self.upper[codes]
         values: Array = np.minimum(lower + share * (upper - lower), np.nextafter(upper, lower))
         for single in self.reserved:
@@ -183,7 +183,7 @@ class Axis:
             values[clash] = np.nextafter(values[clash], upper[clash])
         return values
 
-    def _at_points(self, points: Array, values: Array, codes: Array, share: NDArray[np.float64]) -> Array:
+    def _draw_at_points(self, points: Array, values: Array, codes: Array, share: NDArray[np.float64]) -> Array:
         owner = self._search(points)
         order = np.argsort(owner, kind="stable")
         count = np.bincount(owner, minlength=self.size)
@@ -192,7 +192,7 @@ class Axis:
         picked = start[codes] + np.minimum((share * count[codes]).astype(np.int64), np.maximum(count[codes] - 1, 0))
         return np.where(has, points[order][np.where(has, picked, 0)], values)
 
-    def _at_top(self, top: TopRule, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
+    def _draw_at_top(self, top: TopRule, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
         code = self._bins[-1]
         at = np.flatnonzero(codes == code)
         if top.rule == "value":
@@ -378,11 +378,11 @@ class AxisColumn(Coded):
         """The axis of this column."""
         edges = self._edges()
         dtype = np.int64 if self.grain else np.float64
-        spikes = self._inside("spikes", self.spikes)
-        points = np.sort(np.asarray(self._inside("points", self.points), dtype=dtype)) if self.points else None
+        spikes = self._convert_inside("spikes", self.spikes)
+        points = np.sort(np.asarray(self._convert_inside("points", self.points), dtype=dtype)) if self.points else None
         top = None
         if self.top is not None:
-            start = self._inside("top", (self.top.start,))[0]
+            start = self._convert_inside("top", (self.top.start,))[0]
             edges = np.concatenate((edges[edges < start], [start], edges[-1:])).astype(dtype)
             value = None if self.top.value is None else self.unit_of(self.top.value, "top")
             if value is not None and not start <= value:
@@ -397,7 +397,7 @@ class AxisColumn(Coded):
             raise ValueError("`missing` takes every value between the bounds; widen the bounds or remove a code")
         return made
 
-    def _inside(self, key: str, values: Sequence[float | str]) -> list[Any]:
+    def _convert_inside(self, key: str, values: Sequence[float | str]) -> list[Any]:
         units = [self.unit_of(value, key) for value in values]
         low, high = self.bounds
         if any(not low <= unit <= high for unit in units):
@@ -418,13 +418,13 @@ class AxisColumn(Coded):
         if self.scale == "log":
             raise ValueError("`scale: log` goes with a number of bins; remove `scale`, or `width`/`edges`")
         if self.bins.width is not None:
-            return self._by_width(self.width_of(self.bins.width))
+            return self._cut_by_width(self.width_of(self.bins.width))
         edges = [self.unit_of(edge, "bins") for edge in self.bins.edges or ()]
         if len(edges) < 2 or any(a >= b for a, b in itertools.pairwise(edges)):
             raise ValueError("`bins.edges` needs at least two edges in ascending order; sort them, name each once")
         return np.asarray([*edges[:-1], high + 1] if self.grain else edges)
 
-    def _by_width(self, width: Any) -> NDArray[Any]:
+    def _cut_by_width(self, width: Any) -> NDArray[Any]:
         low, high = self.bounds
         if not width > 0:
             raise ValueError("`bins.width` must be positive; give the width of a bin")

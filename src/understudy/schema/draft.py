@@ -401,12 +401,12 @@ def _propose_boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if sorted(text.lower() for text in texts) != ["false", "true"]:  # yes and no are text, and stay text
         return None
     false, true = sorted(texts, key=str.lower)
-    missing = _missing_words(seen, set(texts))
+    missing = _find_missing_words(seen, set(texts))
     field: dict[str, Any] = {"type": "boolean", "trueValues": [true], "falseValues": [false]}
-    return field | _required_constraint(seen, missing) | _ours(missing=missing), "true or false"
+    return field | _required_constraint(seen, missing) | _our_keys(missing=missing), "true or false"
 
 
-def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
+def _find_missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
     return {text: None for text in seen.texts if text not in besides and text.strip().lower() in _MISSING_WORDS}
 
 
@@ -426,11 +426,11 @@ def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
         return _propose_whole_values(seen, values, counts, missing, note)
     low, high = widen_bounds(values.min(), values.max(), whole=seen.whole)
     field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
-    field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required_constraint(seen, missing).get(
+    field["constraints"] = {"minimum": _round(low), "maximum": _round(high)} | _required_constraint(seen, missing).get(
         "constraints", {}
     )
     extras = _numeric_extras(values, counts, low, high, seen)
-    return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
+    return field | _our_keys(missing=missing, **extras), f"bounds widened to {_round(low)} and {_round(high)}{note}"
 
 
 def _propose_codes(seen: Profile) -> tuple[dict[str, Any], str] | None:
@@ -480,7 +480,7 @@ def _propose_whole_values(
     if not common:
         return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
     field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required_constraint(seen, missing)
-    return field | _ours(missing=missing), f"few whole numbers{_describe_rare(len(values) - len(common))}{note}"
+    return field | _our_keys(missing=missing), f"few whole numbers{_describe_rare(len(values) - len(common))}{note}"
 
 
 def _numeric_extras(
@@ -494,10 +494,10 @@ def _numeric_extras(
     if points < EXACT_UP_TO and (seen.whole or "decimals" in extras):
         return extras
     if len(values) <= _FEW_SPIKES and (counts >= _rare_count(seen)).all():
-        return extras | {"spikes": [_plain(value) for value in values], "bins": 1}
+        return extras | {"spikes": [_round(value) for value in values], "bins": 1}
     heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare_count(seen))
     if heavy.any():
-        extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
+        extras["spikes"] = [_round(value) for value in values[heavy][:10]]
     rest, weight = values[~heavy], counts[~heavy]
     if low >= 0 and len(rest) and high > 20 * rest[np.searchsorted(np.cumsum(weight), weight.sum() / 2)]:
         extras["scale"] = "log"  # a long tail: with equal widths most rows would be in a few bins
@@ -575,7 +575,7 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
             note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
             note = f"bounds widened to whole years{note}{besides}"
             grain = "minute" if pattern and has_time and "%S" not in pattern else None
-            return field | _ours(missing=missing, resolution=grain, bins={"width": "1 month"}), note
+            return field | _our_keys(missing=missing, resolution=grain, bins={"width": "1 month"}), note
         if valid.any():
             found[pattern or "%Y-%m-%d"] = valid
     if found:
@@ -627,7 +627,7 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
         return None
     limits = {"minimum": 0, "maximum": 86399} | _required_constraint(seen, missing).get("constraints", {})
     resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
-    ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
+    ours = _our_keys(missing=missing, resolution=resolution, bins={"width": "1 hour"})
     note = f"times of day, coded as seconds since midnight{besides}"
     pattern = "%H:%M:%S" if resolution == "second" else "%H:%M"
     return {"type": "duration", "format": pattern, "constraints": limits} | ours, note
@@ -665,7 +665,7 @@ def _propose_typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
     start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
     limits = {"minimum": f"{first}-01-01{start}", "maximum": f"{last}-12-31{stop}"}
     field = {"type": seen.typed, "constraints": limits}
-    return field | _ours(bins={"width": "1 month"}), "bounds widened to whole years"
+    return field | _our_keys(bins={"width": "1 month"}), "bounds widened to whole years"
 
 
 def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
@@ -687,7 +687,7 @@ def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
     note = (
         "; some differ only in capitals and remain separate values unless you unify them in the table" if alike else ""
     )
-    return field | _ours(missing=missing), f"{several}{_describe_rare(rare)}{note}"
+    return field | _our_keys(missing=missing), f"{several}{_describe_rare(rare)}{note}"
 
 
 def _describe_rare(rare: int) -> str:
@@ -699,7 +699,7 @@ def _required_constraint(seen: Profile, missing: dict[str, str | None]) -> dict[
     return {} if empty else {"constraints": {"required": True}}
 
 
-def _ours(**keys: Any) -> dict[str, Any]:
+def _our_keys(**keys: Any) -> dict[str, Any]:
     kept = {key: value for key, value in keys.items() if value}
     return {"understudy": kept} if kept else {}
 
@@ -733,10 +733,10 @@ def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float
         bottom = -(np.floor(-low / own) + 1) * own
     if low >= 0:
         bottom = max(bottom, 0.0)
-    return _plain(bottom), _plain(top)
+    return _round(bottom), _round(top)
 
 
-def _plain(value: float) -> float | int:
+def _round(value: float) -> float | int:
     rounded = float(f"{float(value):.12g}")
     return int(rounded) if rounded.is_integer() else rounded
 
@@ -766,7 +766,7 @@ def draft_open_schema(
     Raises:
         SettingError: for an unknown type.
     """
-    fields = [{"name": name} | _field(name, kind) for name, kind in names.items()]
+    fields = [{"name": name} | _make_field(name, kind) for name, kind in names.items()]
     for field in fields:
         if field.get("type") == "number" and (places := (decimals or {}).get(field["name"])):
             field["understudy"]["decimals"] = places
@@ -776,7 +776,7 @@ def draft_open_schema(
     return {"fields": fields, "understudy": {"privacy_unit": unit} | ({"dialect": written} if written else {})}
 
 
-def _field(name: str, kind: str) -> dict[str, Any]:
+def _make_field(name: str, kind: str) -> dict[str, Any]:
     if kind not in TYPES:
         raise SettingError(f"--type {name}={kind}: unknown type; use one of {', '.join(TYPES)}")
     if kind in ("discover", "boolean"):

@@ -320,7 +320,7 @@ def _from_sdnist(about: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         if not listed:
             return title | {"type": "string"}, "the values are missing; list them in `categories`"
         categories = [{"value": value, "label": labels[value]} if value in labels else value for value in listed]
-        return title | {"type": "string", "categories": categories} | _missing(null), ""
+        return title | {"type": "string", "categories": categories} | _describe_missing(null), ""
     codes = {value: label for value, label in labels.items() if value not in ("min", "max")}
     numbers = [float(code) for code in codes if re.fullmatch(r"-?[0-9]+", code)]
     low, high = min([float(least), *numbers]), max([float(most), *numbers])
@@ -328,10 +328,10 @@ def _from_sdnist(about: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     ends = (int(low), int(high)) if whole else (low, high)
     missing = null | {code: label for code, label in codes.items() if not re.fullmatch(r"-?[0-9]+", code)}
     field = {"type": "integer" if whole else "number", "constraints": {"minimum": ends[0], "maximum": ends[1]}}
-    return title | field | _missing(missing), ""
+    return title | field | _describe_missing(missing), ""
 
 
-def _missing(reasons: dict[str, str]) -> dict[str, Any]:
+def _describe_missing(reasons: dict[str, str]) -> dict[str, Any]:
     return {"understudy": {"missing": reasons}} if reasons else {}
 
 

@@ -214,7 +214,7 @@ class LinkedSchema:
         """Return the same with other schemas of these tables."""
         return replace(self, tables={name: tables.get(name, one) for name, one in self.tables.items()})
 
-    def alone(self, table: str) -> Schema:
+    def schema_of(self, table: str) -> Schema:
         """Return the schema of one table by itself, with at most as many rows of each unit as the caps allow."""
         unit = self.keys[self.root] if table == self.root else self.links[table].unit_column
         return replace(
@@ -257,7 +257,7 @@ class LinkedSchema:
         assert isinstance(column, Coded)  # noqa: S101 - checked with the schema
         rank = np.arange(column.size)
         if link.descending[0]:
-            ordinary = _ordinary(column)
+            ordinary = _count_ordered_codes(column)
             rank[:ordinary] = rank[:ordinary][::-1]
         return rank
 
@@ -266,16 +266,16 @@ class LinkedSchema:
     @cached_property
     def virtual_tables(self) -> dict[str, VirtualTable]:
         """The flat tables that are counted, in the order in which models are fitted and rows are drawn."""
-        found = {self.root: self._make(self.root, "root", self.root, list(self._own(self.root)))}
+        found = {self.root: self._make(self.root, "root", self.root, list(self._own_columns(self.root)))}
         for name, link in self.links.items():
             context = [column for one in self.ancestors(name) for column in self._context(one)]
-            found[f"first({name})"] = self._make(f"first({name})", "first", name, [*context, *self._own(name)])
+            found[f"first({name})"] = self._make(f"first({name})", "first", name, [*context, *self._own_columns(name)])
             if link.max_children > 1:
-                columns = [*context, *self._siblings(name), *self._own(name, further=True)]
+                columns = [*context, *self._siblings(name), *self._own_columns(name, further=True)]
                 found[f"next({name})"] = self._make(f"next({name})", "next", name, columns)
         return found
 
-    def _own(self, table: str, *, further: bool = False) -> Iterator[VirtualColumn]:
+    def _own_columns(self, table: str, *, further: bool = False) -> Iterator[VirtualColumn]:
         gap = self.gap_part(table) if further else None
         for part in self.own_parts(table):
             if part == gap:
@@ -284,21 +284,21 @@ class LinkedSchema:
                 yield VirtualColumn(_join(table, part), table, part, "own")
 
     def _context(self, table: str) -> Iterator[VirtualColumn]:
-        for column in self._own(table):
+        for column in self._own_columns(table):
             yield replace(column, role="context")
         if table != self.root and self.links[table].max_children > 1:
-            yield self._number(table, np.arange(_NUMBERS))
+            yield self._sibling_number(table, np.arange(_NUMBERS))
 
     def _siblings(self, table: str) -> Iterator[VirtualColumn]:
         if self.links[table].max_children > 2:
-            yield self._number(table, np.maximum(np.arange(_NUMBERS) - 1, 0))  # `next` has no first child
+            yield self._sibling_number(table, np.maximum(np.arange(_NUMBERS) - 1, 0))  # `next` has no first child
         roles: tuple[Role, ...] = ("first", "prev")
         for role in roles if self.links[table].max_children > 2 else roles[1:]:
             for part, size in self.own_parts(table).items():
                 groups = self._sibling_groups(table, part, size, exact=role == "prev")
                 yield VirtualColumn(f"{role}.{_join(table, part)}", table, part, role, groups)
 
-    def _number(self, table: str, groups: NDArray[np.int64]) -> VirtualColumn:
+    def _sibling_number(self, table: str, groups: NDArray[np.int64]) -> VirtualColumn:
         return VirtualColumn(f"{table}.#", table, "#", "context", groups[: self.links[table].max_children])
 
     def gap_part(self, table: str) -> str | None:
@@ -329,7 +329,7 @@ class LinkedSchema:
             groups = np.asarray(level.groups, np.int64)
             if groups.max() < 2 * _SIBLING_CODES:
                 return groups
-        ordinary = _ordinary(column) if column.name == part else 0
+        ordinary = _count_ordered_codes(column) if column.name == part else 0
         if not ordinary:
             return None
         extra = size - ordinary
@@ -367,7 +367,7 @@ class LinkedSchema:
         if not link.order or self.gap_part(table) is not None:
             return False
         column = next(one for one in self.tables[table].coded if one.name == link.order[0])
-        return _ordinary(column) > 0 and len(column.parts) == 1 and column.size <= _ORDER_CODES + 2
+        return _count_ordered_codes(column) > 0 and len(column.parts) == 1 and column.size <= _ORDER_CODES + 2
 
     def _column(self, column: VirtualColumn) -> Column:
         if column.gap:
@@ -514,7 +514,7 @@ def _join(table: str, part: str) -> str:
     return part if part.startswith("#") else f"{table}.{part}"
 
 
-def _ordinary(column: Coded) -> int:
+def _count_ordered_codes(column: Coded) -> int:
     """How many of a column's first codes lie in order; 0 if they have none."""
     if isinstance(column, AxisColumn):
         return column.ordinary

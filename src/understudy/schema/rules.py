@@ -231,7 +231,8 @@ class Order(_Rule):
         """
         result = np.zeros(len(codes[self.order[0]]), dtype=np.bool_)
         for left, right in pairwise(self.order):
-            low, high = _ends(_coded_column(schema, left))[0], _ends(_coded_column(schema, right))[1]
+            low, _ = _find_ends(_coded_column(schema, left))
+            _, high = _find_ends(_coded_column(schema, right))
             both = (codes[left] < len(low)) & (codes[right] < len(high))
             result |= both & self.breaks(low[np.where(both, codes[left], 0)], high[np.where(both, codes[right], 0)])
         return result
@@ -240,7 +241,8 @@ class Order(_Rule):
         """Yield two neighbours, and a function for the cells whose lowest left value is above the highest right one."""
 
         def make(left: str, right: str) -> NDArray[np.bool_]:
-            low, high = _ends(_coded_column(schema, left))[0], _ends(_coded_column(schema, right))[1]
+            low, _ = _find_ends(_coded_column(schema, left))
+            _, high = _find_ends(_coded_column(schema, right))
             table = np.zeros(domain.shape((left, right)), dtype=np.bool_)
             table[: low.size, : high.size] = self.breaks(low[:, None], high[None, :])
             return table
@@ -321,7 +323,7 @@ def _family(column: Coded) -> Any:
     )
 
 
-def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
+def _find_ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
     if not isinstance(column, AxisColumn):
         places = np.arange(column.ordinary)
         return places, places
@@ -349,7 +351,7 @@ def _condition_mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
             raise SchemaError(f"a rule gives a range for column {column.name!r}; list its values instead")
         return _range_mask(column, condition, mask)
     for code in find_codes(column, condition):
-        mask[code] = code >= column.ordinary or not isinstance(column, AxisColumn) or _one_point(column, code)
+        mask[code] = code >= column.ordinary or not isinstance(column, AxisColumn) or _is_one_point(column, code)
     return mask
 
 
@@ -366,7 +368,7 @@ def _range_codes(column: AxisColumn, key: str) -> NDArray[np.bool_]:
     return _range_mask(column, Between(minimum=end(low), maximum=end(high)), np.zeros(column.size, dtype=np.bool_))
 
 
-def _one_point(column: AxisColumn, code: int) -> bool:
+def _is_one_point(column: AxisColumn, code: int) -> bool:
     axis = column.axis
     return bool(axis.spike[code] or (axis.grain and axis.upper[code] - axis.lower[code] <= axis.grain))
 
@@ -504,7 +506,7 @@ class RuleCells:
         cells = self._cells.combine_chunks() if hasattr(self._cells, "combine_chunks") else self._cells
         return self.column.units(cells, self._dialect)
 
-    def within(self, low: Any, high: Any) -> _Bools:
+    def find_within(self, low: Any, high: Any) -> _Bools:
         """Return which values lie between two units, both included."""
         inside: _Bools = self.has_value & (self.units >= low) & (self.units <= high)
         return inside
@@ -526,7 +528,7 @@ def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: A
     broken = np.zeros(table.num_rows, dtype=np.bool_)
     for rule in schema.rules:
         if isinstance(rule, Impossible):
-            broken |= np.logical_and.reduce([_meets(cells[name], wanted) for name, wanted in rule.impossible.items()])
+            broken |= np.logical_and.reduce([_match(cells[name], wanted) for name, wanted in rule.impossible.items()])
         elif isinstance(rule, Order):
             for left, right in ((cells[left], cells[right]) for left, right in pairwise(rule.order)):
                 broken |= left.has_value & right.has_value & rule.breaks(left.compared, right.compared)
@@ -535,16 +537,16 @@ def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: A
     return broken
 
 
-def _meets(cells: RuleCells, condition: Condition) -> _Bools:
+def _match(cells: RuleCells, condition: Condition) -> _Bools:
     column = cells.column
     if isinstance(condition, Between):
         assert isinstance(column, AxisColumn)  # noqa: S101 - checked when the schema was made
-        return cells.within(*condition.ends(column))
+        return cells.find_within(*condition.ends(column))
     found = np.zeros(len(cells.codes), dtype=np.bool_)
     for value, code in zip(condition, find_codes(column, condition), strict=True):
         if isinstance(column, AxisColumn) and code < column.ordinary:
             unit = column.unit_of(value, "value")  # type: ignore[arg-type]  # a code of the axis is a number or a time
-            found |= cells.within(unit, unit)
+            found |= cells.find_within(unit, unit)
         else:
             found |= cells.codes == code
     return found

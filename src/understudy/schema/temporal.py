@@ -234,7 +234,7 @@ class Temporal(AxisColumn):
             raise ValueError("`bins.width` of a date is a whole number of days, weeks, months or years; correct it")
         return count * int(times) * (size // MICROSECONDS["day"])
 
-    def _months(self, width: Any, key: str) -> int | None:
+    def _count_months(self, width: Any, key: str) -> int | None:
         """Return how many months a width such as "1 month" or "2 years" has; None for any other width."""
         match = _WIDTH.match(width) if isinstance(width, str) else None
         if match is None or match[2] not in ("month", "year"):
@@ -244,10 +244,10 @@ class Temporal(AxisColumn):
         return int(match[1]) * (12 if match[2] == "year" else 1)
 
     def _edges(self) -> NDArray[Any]:
-        months = self._months(self.bins.width, "bins.width") if isinstance(self.bins, Bins) else None
-        return super()._edges() if months is None else self._by_months(months)
+        months = self._count_months(self.bins.width, "bins.width") if isinstance(self.bins, Bins) else None
+        return super()._edges() if months is None else self._cut_by_months(months)
 
-    def _by_months(self, months: int) -> NDArray[Any]:
+    def _cut_by_months(self, months: int) -> NDArray[Any]:
         """Return edges of bins that begin on the first of a month, so that they read as months and years."""
         if months < 1:
             raise ValueError("`bins.width` must be positive; give the width of a bin")
@@ -260,8 +260,8 @@ class Temporal(AxisColumn):
 
     def level_edges(self, level: Level) -> NDArray[Any]:
         """Return where the groups of a level begin; months and years begin on their first day."""
-        months = self._months(level.width, "levels")
-        return super().level_edges(level) if months is None else self._by_months(months)[:-1]
+        months = self._count_months(level.width, "levels")
+        return super().level_edges(level) if months is None else self._cut_by_months(months)[:-1]
 
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert texts to units: by the pattern, as ISO 8601, or by the pattern with or without a time of day.

@@ -38,7 +38,7 @@ def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
     psycopg = import_engine("psycopg")
     with _connect(psycopg, place.address, name) as connection:
         _refuse_existing(connection, psycopg, name, force=force)
-        yield lambda columns: _Table(connection, psycopg, name, columns, force=force)
+        yield lambda columns: _PostgresTable(connection, psycopg, name, columns, force=force)
 
 
 def write_linked_tables(
@@ -66,7 +66,7 @@ def write_linked_tables(
             with replace_errors("the old tables could not be removed; does another table refer to them?"):
                 connection.execute(psycopg.sql.SQL("drop table if exists {}").format(listed))
         for name, table in tables.items():
-            sink = _Table(connection, psycopg, name, table.schema, force=False, constraints=constraints[name])
+            sink = _PostgresTable(connection, psycopg, name, table.schema, force=False, constraints=constraints[name])
             sink.write(table)
 
 
@@ -90,7 +90,7 @@ def describe_table(url: str) -> str:
     return f"{parts.path.lstrip('/') or 'the database'}, table {dict(parse_qsl(parts.query)).get('table', '')}"
 
 
-class _Table:
+class _PostgresTable:
     def __init__(
         self, connection: Any, psycopg: Any, name: str, columns: Any, *, force: bool, constraints: Sequence[str] = ()
     ) -> None:

@@ -49,7 +49,7 @@ class LinkedDraft:
 
 
 @dataclass(eq=False)
-class _Table:
+class _TextTable:
     """A table as it was read: all cells as text, and what was found out about its keys."""
 
     path: str
@@ -60,7 +60,7 @@ class _Table:
     key: str | None = None
     references: dict[str, str] = field(default_factory=dict)  # by table that is referred to, the column
 
-    def refers(self, column: str, keys: Any) -> bool:
+    def refers_to(self, column: str, keys: Any) -> bool:
         """Return whether most cells of a column are among these keys."""
         cells = self.cells[column].drop_null()
         return len(cells) > 0 and (pc.sum(pc.is_in(cells, value_set=keys)).as_py() or 0) >= _KNOWN * len(cells)
@@ -108,13 +108,13 @@ def _find_places(tables: str | PathLike[str] | Mapping[str, Any]) -> dict[str, s
     return found
 
 
-def _read(place: str) -> _Table:
+def _read(place: str) -> _TextTable:
     table, names, dialect, _ = read_whole_table(place, None)
     if not len(table):
         raise InputError(f"{place}: the table has no rows to draft from; write its schema by hand")
     cells = to_arrow_columns(table, names, dialect.decimal)[0]
     texts = {name: _key_texts(one) for name, one in cells.items()}
-    return _Table(Path(place).name, names, dialect, texts, propose(table, names, dialect, "row"))
+    return _TextTable(Path(place).name, names, dialect, texts, propose(table, names, dialect, "row"))
 
 
 def _key_texts(cells: Any) -> Any:
@@ -123,7 +123,7 @@ def _key_texts(cells: Any) -> Any:
     return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
-def _find_references(tables: Mapping[str, _Table]) -> None:
+def _find_references(tables: Mapping[str, _TextTable]) -> None:
     """Find the key of each table that another one refers to, and all such references."""
     for name, table in tables.items():
         for column in table.names:
@@ -132,7 +132,7 @@ def _find_references(tables: Mapping[str, _Table]) -> None:
                 continue
             for other in tables.values():
                 for theirs in other.names if other is not table else ():
-                    if _names_key(theirs, column, name) and other.refers(theirs, cells):
+                    if _names_key(theirs, column, name) and other.refers_to(theirs, cells):
                         table.key = column
                         other.references.setdefault(name, theirs)
 
@@ -149,7 +149,7 @@ def _names_key(theirs: str, column: str, table: str) -> bool:
     return said == key or said in (stem, f"{stem}id", f"{stem}_id", f"{stem}_{key}", f"{table.lower()}_{key}")
 
 
-def _sort(tables: Mapping[str, _Table]) -> list[str]:
+def _sort(tables: Mapping[str, _TextTable]) -> list[str]:
     """Return the tables, the root first and parents before children."""
     roots = [name for name, table in tables.items() if not table.references]
     if len(roots) != 1:
@@ -166,7 +166,7 @@ def _sort(tables: Mapping[str, _Table]) -> list[str]:
     return order
 
 
-def _ancestors(name: str, tables: Mapping[str, _Table]) -> list[str]:
+def _ancestors(name: str, tables: Mapping[str, _TextTable]) -> list[str]:
     """Return the tables above one, the lowest first."""
     found = []
     while tables[name].references:
@@ -175,7 +175,9 @@ def _ancestors(name: str, tables: Mapping[str, _Table]) -> list[str]:
     return found
 
 
-def _resource(name: str, tables: Mapping[str, _Table], root: str) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def _resource(
+    name: str, tables: Mapping[str, _TextTable], root: str
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """Return a table's resource, notes and questions."""
     table, above = tables[name], _ancestors(name, tables)
     content, notes, questions = table.draft.content, dict(table.draft.notes), list[str]()
@@ -205,7 +207,7 @@ def _resource(name: str, tables: Mapping[str, _Table], root: str) -> tuple[dict[
     return {"name": name, "path": table.path, "schema": schema}, notes, questions
 
 
-def _own_key(table: _Table, linking: Mapping[str, str]) -> str | None:
+def _own_key(table: _TextTable, linking: Mapping[str, str]) -> str | None:
     """Return the first column of identifiers without repetition, for a table that no other one refers to."""
     for one in table.draft.content["fields"]:
         cells = table.cells[one["name"]]
@@ -216,7 +218,7 @@ def _own_key(table: _Table, linking: Mapping[str, str]) -> str | None:
 
 
 def _foreign_key(
-    name: str, tables: Mapping[str, _Table], above: list[str], fields: list[dict[str, Any]], root: str
+    name: str, tables: Mapping[str, _TextTable], above: list[str], fields: list[dict[str, Any]], root: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     table, parent = tables[name], above[0]
     column, key = table.references[parent], tables[parent].key

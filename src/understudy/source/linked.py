@@ -190,12 +190,12 @@ class LinkedRows:
         with_key = bool(rows.keys is not None)
         if link is None or with_key:  # one row for each key of a unit
             groups = rows.units if link is None else _pair_numbers(rows.units, _codes_of(rows.keys))
-            rows, values = _take(rows, values, _smallest(groups, hashes(groups, keyed=False)))
+            rows, values = _take(rows, values, _find_smallest(groups, hashes(groups, keyed=False)))
         if link is None:
             return rows if (np.diff(rows.units) > 0).all() else _take(rows, [], np.argsort(rows.units))[0]
         if link.strict:
             groups = _pair_numbers(rows.parents, rows.codes[link.order[0]])
-            rows, values = _take(rows, values, _smallest(groups, hashes(groups, keyed=with_key)))
+            rows, values = _take(rows, values, _find_smallest(groups, hashes(groups, keyed=with_key)))
         groups = rows.parents if not values else _pair_numbers(rows.parents, *values)
         place = np.lexsort((hashes(groups, keyed=with_key), *reversed(values), rows.parents))
         rows, _ = _take(rows, [], place)
@@ -524,7 +524,7 @@ def _take(rows: _Rows, values: Sequence[Array], place: NDArray[np.int64]) -> tup
     return kept, [value[place] for value in values]
 
 
-def _smallest(groups: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _find_smallest(groups: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return the place of the row with the smallest hash of each group, in ascending order."""
     order = np.lexsort((hashes, groups))
     first = np.diff(groups[order], prepend=-1) != 0

@@ -151,13 +151,13 @@ class LinkedEngine:
         texts = " || ',' || ".join(f"cast({code} as {self._session.grammar.words})" for code in codes) or "''"
         keyed = link is None or bool(self._schema.children(name))
         if keyed:
-            rows = self._first_of(name, rows, columns, ["u"] if link is None else ["u", "k"], texts, order)
+            rows = self._pick_first(name, rows, columns, ["u"] if link is None else ["u", "k"], texts, order)
         if link is None:
             return f"select {', '.join(codes)}, u, p, k, 0 as num from ({rows}) one_root"  # noqa: S608
         texts = "k" if keyed else texts
         if link.strict:
             code = codes[list(self._schema.tables[name].domain).index(link.order[0])]
-            rows = self._first_of(name, rows, columns, ["u", "p", code], texts, order)
+            rows = self._pick_first(name, rows, columns, ["u", "p", code], texts, order)
         group = ["u", "p", *order]
         hashed = self._hash(name, rows, columns, group, texts, order)
         numbered = (
@@ -196,7 +196,7 @@ class LinkedEngine:
         whole = f"{key} || '|' || u || '|{name}|' ||{parent} {text} || '|' || cast(ordinal as {grammar.words})"
         return f"select {', '.join(columns)}, {grammar.sha256(whole)} as digest from ({numbered}) with_ordinal"  # noqa: S608
 
-    def _first_of(
+    def _pick_first(
         self, name: str, rows: str, columns: Sequence[str], group: Sequence[str], text: str, order: Sequence[str]
     ) -> str:
         """Return the row with the smallest hash of each group."""

@@ -304,7 +304,7 @@ def apply_labels(field: Mapping[str, Any], variable: OfficeVariable) -> dict[str
     kept = {key: value for key, value in ours.items() if key in ("status", "origin", "role")}
     if _lists_its_values(variable):
         values = {value: label for value, label in variable.values.items() if _token(value) not in missing}
-        return _head(made) | _categories(values, ordered=variable.measure == "ordinal") | _ours(kept, missing)
+        return _copy_head(made) | _categories(values, ordered=variable.measure == "ordinal") | _our_keys(kept, missing)
     if ours.get("kind") in ("drop", "id"):
         return made
     return made | {"understudy": ours | ({"missing": dict(ours.get("missing", {})) | missing} if missing else {})}
@@ -360,11 +360,11 @@ def _categories(values: Mapping[Any, str], *, ordered: bool) -> dict[str, Any]:
     return {"type": kind, "categories": listed} | ({"categoriesOrdered": True} if ordered else {})
 
 
-def _head(field: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_head(field: Mapping[str, Any]) -> dict[str, Any]:
     return {key: field[key] for key in ("name", "title", "description") if key in field}
 
 
-def _ours(kept: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
+def _our_keys(kept: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
     ours = dict(kept) | ({"missing": dict(missing)} if missing else {})
     return {"understudy": ours} if ours else {}
 

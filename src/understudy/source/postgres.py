@@ -179,7 +179,7 @@ class PostgresSnapshot:
         self._address, self._rows = address, rows
         self._holder = _connect(address)
         self._finish = weakref.finalize(self, _disconnect, self._holder)
-        self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[_PostgresSession] = weakref.WeakSet()
         with explain_errors(_FAILED):
             _begin_snapshot(self._holder)
             self._id = self._holder.execute("select pg_export_snapshot()").fetchone()[0]
@@ -211,7 +211,7 @@ class PostgresSnapshot:
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """Return the rows encoded by a schema, in temporary tables of their own session."""
-        session = _Session(_connect(self._address), self._id, self._rows, self.cells, self)
+        session = _PostgresSession(_connect(self._address), self._id, self._rows, self.cells, self)
         self._sessions.add(session)
         try:
             return EngineSource(session, schema, key=key)
@@ -226,7 +226,7 @@ class PostgresSnapshot:
         self._finish()
 
 
-class _Session:
+class _PostgresSession:
     """One coding in one connection."""
 
     def __init__(
@@ -331,12 +331,12 @@ class PostgresTables:
             raise InputError("linked tables in PostgreSQL must be in one database; give the same address for all")
         self._connection = _connect(next(iter(places.values())).address)
         self.close = weakref.finalize(self, _disconnect, self._connection)
-        self.tables: dict[str, _Session] = {}
+        self.tables: dict[str, _PostgresSession] = {}
         for name, place in places.items():
             rows = f"(select * from {'.'.join(map(quote_name, (place.table or '').split('.')))})"  # noqa: S608
             with explain_errors(f"table {name!r}: the database has no such table; try it with psql"):
                 cells = _read_cells(self._connection, rows)
-            self.tables[name] = _Session(self._connection, None, rows, cells, None)
+            self.tables[name] = _PostgresSession(self._connection, None, rows, cells, None)
         self._first = next(iter(self.tables.values()))
         self.grammar, self._mark = self._first.grammar, secrets.token_hex(4)
 

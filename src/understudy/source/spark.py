@@ -66,7 +66,7 @@ class SparkGrammar:
         elif cell.own == "binary":
             plain = f"lower(hex({cell.sql}))"
         elif cell.own == "decimal" and cell.kind is None:
-            plain = _short(plain)
+            plain = _strip_zeros(plain)
         elif cell.own == "daytimeinterval":
             plain = _seconds(cell.sql)
         elif cell.kind is None:
@@ -82,7 +82,7 @@ class SparkGrammar:
             digits = f"cast(try_cast({x} as bigint) as string)"
             text = f"case when isnan({x}) then null when {whole} then {digits} else {named} end"
         elif cell.own == "decimal":
-            text = _short(text)
+            text = _strip_zeros(text)
         elif str(cell.kind).startswith("timestamp"):
             text = f"regexp_replace(regexp_replace({text}, '([.]000000)?Z?$', ''), ' 00:00:00$', '')"
             text = f"replace({text}, ' ', 'T')"
@@ -106,7 +106,7 @@ class SparkGrammar:
         return f"select clique, cell, {total} as n from ({stacked}) group by clique, cell"  # noqa: S608
 
 
-def _short(text: str) -> str:
+def _strip_zeros(text: str) -> str:
     """Return a decimal without trailing zeros."""
     return f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
 
@@ -116,7 +116,7 @@ def _seconds(x: str) -> str:
     x = f"cast({x} as interval day to second)"  # an interval of hours has no days
     days, hours, minutes = (f"cast(extract({unit} from {x}) as decimal(20, 0))" for unit in ("day", "hour", "minute"))
     seconds = f"{days} * 86400 + {hours} * 3600 + {minutes} * 60 + extract(second from {x})"
-    return _short(f"cast({seconds} as string)")
+    return _strip_zeros(f"cast({seconds} as string)")
 
 
 def _moment(cell: EngineColumn) -> str:
@@ -160,7 +160,7 @@ class SparkSnapshot:
                 *[frame[f"`{name.replace('`', '``')}`"].alias(short) for name, short in names.items()]
             )
             self._rows = chosen.localCheckpoint(eager=True)
-        self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[_CodingSession] = weakref.WeakSet()
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """Return the rows encoded by a schema, in temporary views of the session."""
@@ -171,9 +171,9 @@ class SparkSnapshot:
             session.close()
             raise
 
-    def session(self) -> _Session:
+    def session(self) -> _CodingSession:
         """Return the rows with temporary views of their own."""
-        session = _Session(self._spark, self._rows, self._cells)
+        session = _CodingSession(self._spark, self._rows, self._cells)
         self._sessions.add(session)
         return session
 
@@ -184,7 +184,7 @@ class SparkSnapshot:
         self._rows = None
 
 
-class _Session:
+class _CodingSession:
     """One coding in the user's Spark session."""
 
     grammar: Grammar = SparkGrammar()

@@ -154,15 +154,15 @@ class WatchedTable(PrivateTable):
         self.pair, self.ratio, self._present = pair, LikelihoodRatio(), source is pair.present
         self.answers: list[Measurement] = []
 
-    def here(self, clique: Clique) -> _Table:
+    def count(self, clique: Clique) -> _Table:
         """Return the exact counts of a clique on this table."""
-        return self._both(clique)[self._present]
+        return self._count_both(clique)[self._present]
 
-    def _both(self, clique: Clique) -> tuple[_Table, _Table]:
+    def _count_both(self, clique: Clique) -> tuple[_Table, _Table]:
         return self.pair.counts(clique, self.recoding.maps)
 
     @contextmanager
-    def _paying(self) -> Iterator[None]:
+    def _check_payment(self) -> Iterator[None]:
         """Compare what an answer tells with what was charged for it."""
         known, charges = self.ratio.divergence, len(self.account.charges)
         yield
@@ -170,10 +170,10 @@ class WatchedTable(PrivateTable):
 
     def measure(self, cliques: Iterable[Clique], **given: Any) -> list[Measurement]:
         """As the gate's."""
-        with self._paying():
+        with self._check_payment():
             answers = super().measure(cliques, **given)
             for one in answers:
-                without, present = self._both(one.clique)
+                without, present = self._count_both(one.clique)
                 exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
                 scale = one.sigma if one.noise == "gaussian" else laplace_scale(one.sigma)
                 self.ratio.add_noisy(one.values, exact, scale, one.noise)
@@ -183,7 +183,7 @@ class WatchedTable(PrivateTable):
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
         """As the gate's."""
         wanted = list(candidates)
-        with self._paying():
+        with self._check_payment():
             answer = super().select(wanted, **given)
             far = [self._distances(clique, given.get("against")) for clique in wanted]
             weights, offsets = given.get("weights"), given.get("offsets")
@@ -206,13 +206,13 @@ class WatchedTable(PrivateTable):
     ) -> list[Cell]:
         """As the gate's."""
         wanted, gone = list(cliques), set(used)
-        with self._paying():
+        with self._check_payment():
             answer = super().select_cells(wanted, against=against, used=gone, **given)
             charge = self.account.charges[-1]
             cells = [Cell(clique, i) for clique in wanted for i in range(self.domain.cells(clique))]
             tables = [
                 np.concatenate(
-                    [np.abs(self._both(c)[one] - np.asarray(against[c], np.float64).ravel()) for c in wanted]
+                    [np.abs(self._count_both(c)[one] - np.asarray(against[c], np.float64).ravel()) for c in wanted]
                 )
                 for one in (0, 1)
             ]
@@ -227,7 +227,7 @@ class WatchedTable(PrivateTable):
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """As the gate's."""
         wanted = list(pairs)
-        with self._paying():
+        with self._check_payment():
             answers = super().dependence(wanted, rho=rho)
             charge = self.account.charges[-1]
             for clique, score in answers.items():
@@ -239,7 +239,7 @@ class WatchedTable(PrivateTable):
     ) -> dict[Clique, float]:
         """As the gate's."""
         wanted = list(candidates)
-        with self._paying():
+        with self._check_payment():
             answers = super().distances(wanted, against=against, rho=rho)
             for clique, distance in answers.items():
                 charge = self.account.charges[-1]
@@ -249,7 +249,7 @@ class WatchedTable(PrivateTable):
 
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
         """As the gate's."""
-        with self._paying():
+        with self._check_payment():
             answer = super().gradient(critic, clip=clip, rho=rho)
             values = np.rint(np.concatenate([array.reshape(-1) for array in answer]).astype(np.float64) * (UNIT / clip))
             exact = [self._gradients(source, critic, clip) for source in (self.pair.absent, self.pair.present)]
@@ -262,7 +262,7 @@ class WatchedTable(PrivateTable):
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
         """As the gate's."""
-        with self._paying():
+        with self._check_payment():
             answer = super().error(against, weights=weights, rho=rho)
             far = {clique: self._distances(clique, against) for clique in weights}
             whole = sum(weights.values())
@@ -272,7 +272,7 @@ class WatchedTable(PrivateTable):
 
     def _distances(self, clique: Clique, against: Mapping[Clique, Any] | None) -> tuple[float, float]:
         """On both tables: the L1 distance of the counts from a marginal, or the InDif score."""
-        one, other = self._both(clique)
+        one, other = self._count_both(clique)
         if against is None:
             shape = self.domain[clique[0]], one.size // self.domain[clique[0]]
             return float(indif(one.astype(np.int64), shape)), float(indif(other.astype(np.int64), shape))

@@ -148,7 +148,7 @@ class InspectedTable(WatchedTable):
         self.questions.append(("measure", wanted, _arguments(given, wanted)))
         answers = super().measure(wanted, **given)
         for one in answers:
-            exact = self.here(one.clique)
+            exact = self.count(one.clique)
             noise = one.values - (exact if one.query is None else one.query @ exact)
             self.noise.add(noise, one.sigma, one.noise)
         return answers
@@ -183,7 +183,7 @@ class InspectedTable(WatchedTable):
 
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
         """As the gate's."""
-        self.questions.append(("gradient", [_plain(array) for array in critic.arrays], clip, rho))
+        self.questions.append(("gradient", [_to_plain(array) for array in critic.arrays], clip, rho))
         return super().gradient(critic, clip=clip, rho=rho)
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
@@ -213,7 +213,7 @@ def describe_fit(fit: Fit) -> dict[str, Any]:
     rows = fit.model.sample(_ROWS, np.random.default_rng(0))
     return {
         "measurements": [(one.clique, one.values.tobytes(), one.sigma, one.noise) for one in fit.measurements],
-        "model": {name: _plain(array) for name, array in fit.model.to_arrays().items()},
+        "model": {name: _to_plain(array) for name, array in fit.model.to_arrays().items()},
         "number of rows": float(fit.model.total),
         "rows": {column: np.asarray(codes).tobytes() for column, codes in rows.items()},
         "merged codes": fit.recoding.to_dict(),
@@ -231,15 +231,15 @@ def _compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
 def _arguments(given: Mapping[str, Any], wanted: list[Clique]) -> dict[str, Any]:
     """Return a question's arguments as values that can be compared; of a mapping, the entries of these cliques."""
     return {
-        name: {clique: _plain(value[clique]) for clique in wanted if clique in value}
+        name: {clique: _to_plain(value[clique]) for clique in wanted if clique in value}
         if isinstance(value, Mapping)
         else value
         for name, value in given.items()
     }
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, KroneckerQuery):
-        return [_plain(factor) for factor in value.factors]
+        return [_to_plain(factor) for factor in value.factors]
     array = np.asarray(value)
     return array.dtype.str, array.shape, array.tobytes()

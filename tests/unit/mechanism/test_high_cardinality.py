@@ -154,7 +154,7 @@ def test_the_published_network_refuses_very_many_codes_before_anything_is_spent(
 def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted():
     declared = Domain(dict.fromkeys("abcdef", 10_000))
     mechanism = AIM(workload="all-2way")
-    room = mechanism._room(declared)
+    room = mechanism._count_room(declared)
     assert mechanism.footprint(declared).memory_bytes >= 32 * room
     assert room >= 6 * 10_000
     merged = Domain(dict.fromkeys("abcdef", 1400))
@@ -164,6 +164,6 @@ def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted(
     pairs = [clique for clique in kept if len(clique) == 2]
     assert 0 < len(pairs) <= 15
     small = Domain(dict.fromkeys("abc", 9))
-    assert fit_into(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
+    assert fit_into(small, mechanism._cliques(small), mechanism._count_room(small)) == mechanism._cliques(small)
     wide = PrivSyn().footprint(declared).memory_bytes
     assert wide >= 100 * 15 * PrivSyn().pair_cells

@@ -26,7 +26,7 @@ from understudy.metric import Rows
 from understudy.metric.numbers import Settings, numbers
 from understudy.planning import Accuracy, Plan, check_delta, default_delta, odds_of, plan
 from understudy.planning.made_up import EVENEST, EVENNESS, VARIED, MadeUpSource, assume_facts, made_up_codes
-from understudy.planning.plan import Line, _smallest, recommend
+from understudy.planning.plan import Line, _find_epsilon, recommend
 from understudy.planning.predict import (
     COLUMNS,
     FACTOR,
@@ -222,7 +222,7 @@ class TestPrediction:
                 expect(mechanism, delta=0.0)
             return
         small, large = (expect(mechanism, rows=50_000, epsilon=epsilon, delta=delta).expected for epsilon in (0.5, 2.0))
-        networks = ("gem", "dp-wgan")  # which err more than their noise
+        networks = ("gem", "dp-wgan")  # which err more than their noise, and whose training amplifies rounding errors
         if mechanism not in ("privbayes", "privmrf", "adaptive", "rap", *networks):  # more budget buys larger tables
             assert small.one_way > 2 * large.one_way > 0
             assert small.group > 2.5 * large.group
@@ -231,7 +231,7 @@ class TestPrediction:
             assert small.group > 2 * large.group
         assert (large.two_way is None) == (large.pairs == 0) == (mechanism in ("independent", "dp-wgan"))
         assert large.pairs <= 10
-        assert 0 < large.misplaced < (1.1 if mechanism in networks else 1.01) * small.misplaced < 1
+        assert 0 < large.misplaced < (1.5 if mechanism in networks else 1.01) * small.misplaced < 1
 
     def test_of_numbers_comes_true_for_a_table_of_that_kind(self):
         """The metric of `evaluate` on rows that the plan does not use: within a factor of two, with few runs."""
@@ -587,7 +587,7 @@ class TestAccuracy:
             cells = np.array([[200.0], [error(epsilon)]])[:, : error(epsilon) < math.inf]
             return Prediction(Expected(1.0, (1.0, 1.0), None, None, 1.0, None, 0, 0.1), 1, 1.0, cells, cells)
 
-        found = _smallest(Accuracy(200, 0.1), predicted, pairs=False)
+        found = _find_epsilon(Accuracy(200, 0.1), predicted, pairs=False)
         assert found == epsilon
         assert found is None or error(found) <= 20
 

@@ -52,9 +52,9 @@ def test_tails_are_the_exact_quantiles(noise, terms, beta):
         summed = np.convolve(summed, one)
     k = np.abs(np.arange(len(summed)) - len(summed) // 2)
     either = next(t for t in range(1000) if summed[k > t].sum() <= beta)
-    one_side = next(t for t in range(1000) if summed[k > t].sum() / 2 <= beta)
+    one_sided_quantile = next(t for t in range(1000) if summed[k > t].sum() / 2 <= beta)
     law = NoiseSum.of(noise, 2.5, terms)
-    assert (law.either_side(beta), law.one_side(beta)) == (either, one_side)
+    assert (law.two_sided_quantile(beta), law.one_sided_quantile(beta)) == (either, one_sided_quantile)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -137,7 +137,7 @@ def test_sum_of_shares_is_the_whole_doubt():
     both = Evidence(_model(), DOMAIN, stages=[Stage([measurement], 0.5), Stage([measurement], 0.5)])
     mask = {"a": np.array([True, False, False])}
     interval = bound_count(both, mask, mask, confidence=0.9)
-    assert interval.high - TRUE[0].sum() == NoiseSum.of("gaussian", 6.0, 4).either_side(0.05)
+    assert interval.high - TRUE[0].sum() == NoiseSum.of("gaussian", 6.0, 4).two_sided_quantile(0.05)
 
 
 def test_merged_and_cut_codes_widen_the_interval():
@@ -236,7 +236,7 @@ def test_a_choice_is_undone_by_hand():
     evidence = Evidence(after, domain, stages=stages, cliques=[(("a",), 2.0), (("b",), 1.5)])
     (bound,) = bound_marginals(evidence, [("b",)], confidence=0.9)
     part = 0.1 * 0.6 / 3
-    error = 20 + 15 + NoiseSum.of("gaussian", 5.0, 2).one_side(part)
+    error = 20 + 15 + NoiseSum.of("gaussian", 5.0, 2).one_sided_quantile(part)
     missed = 2 * 2.0 / 0.5 * math.log(2 / part)
     assert bound.source == "selected"
     assert bound.bound == pytest.approx(5.0 + 12.0 + (2.0 * (error - 8.0) + missed) / 1.5, abs=1e-3)

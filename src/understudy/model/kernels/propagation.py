@@ -293,7 +293,7 @@ def _add(W: Any, values: Any, places: Any, lists: Any, gather: Any, first: Any, 
 
 
 @compiled(inner=True, forceinline=True, fastmath=FAST)
-def _times(vector: Any, matrix: Any, out: Any) -> None:
+def _multiply_matrix(vector: Any, matrix: Any, out: Any) -> None:
     """`out = vector @ matrix`, four rows at a time."""
     n = out.size
     for j in range(n):
@@ -358,12 +358,12 @@ def cross(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
             _product(W, mine[:wide], places, lists, gather, 0, bounds[0])
             _product(W, other[:long], places, lists, gather, bounds[0], bounds[1])
             if rows:
-                _times(other, turned, along)
+                _multiply_matrix(other, turned, along)
                 for i in range(wide):
                     along[i] *= mine[i]
                 _add(W, along[:wide], places, lists, gather, bounds[2], bounds[3])
             if columns:
-                _times(mine, matrix, down)
+                _multiply_matrix(mine, matrix, down)
                 for j in range(long):
                     down[j] *= other[j]
                 _add(W, down[:long], places, lists, gather, bounds[3], bounds[4])

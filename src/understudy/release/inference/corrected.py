@@ -166,7 +166,7 @@ class CorrectedTables:
         spread: Array = table[np.ix_(*(self._place[column] for column in clique))]
         for axis, column in enumerate(clique):
             if column in self._merged and column != given:
-                spread = spread * _along(self._chances[column], axis, len(clique))
+                spread = spread * _align_with_axis(self._chances[column], axis, len(clique))
         return spread
 
     def _merge(self, clique: Clique, tables: Array) -> Array:
@@ -174,7 +174,7 @@ class CorrectedTables:
         for axis, column in enumerate(clique, 1):
             if column in self._merged:
                 members = self.members[column]
-                ordered = tables.take(members.codes, axis) * _along(members.chances, axis, tables.ndim)
+                ordered = tables.take(members.codes, axis) * _align_with_axis(members.chances, axis, tables.ndim)
                 tables = np.add.reduceat(ordered, members.starts, axis)
         return tables
 
@@ -238,7 +238,9 @@ class CorrectedTables:
                 place = self._place[column]
                 assert margin.before is not None  # noqa: S101 - measured before merging
                 within = margin.before - self._chances[column] * np.bincount(place, margin.before)[place]
-                table = table + self._conditional_shares(clique, axis, base) * _along(within, axis, len(clique))
+                table = table + self._conditional_shares(clique, axis, base) * _align_with_axis(
+                    within, axis, len(clique)
+                )
         return table
 
     def _conditional_shares(self, clique: Clique, axis: int, base: Array) -> Array:
@@ -415,10 +417,10 @@ class _Decomposed:
         if len(pieces) == 1:
             return pieces[0]
 
-        def all_of(name: str) -> dict[Any, Array]:
+        def join_parts(name: str) -> dict[Any, Array]:
             return {key: np.concatenate([getattr(p, name)[key] for p in pieces]) for key in getattr(pieces[0], name)}
 
-        return cls(all_of("parts"), all_of("within"), all_of("gaps"), all_of("merged"))
+        return cls(join_parts("parts"), join_parts("within"), join_parts("gaps"), join_parts("merged"))
 
     def add(self, other: _Decomposed) -> None:
         """Add the decomposition of further terms of the same functions."""
@@ -432,7 +434,7 @@ class _Decomposed:
 # -- tables and their axes
 
 
-def _along(values: Array, axis: int, axes: int) -> Array:
+def _align_with_axis(values: Array, axis: int, axes: int) -> Array:
     """Return a vector along one axis of a table."""
     return values.reshape([-1 if i == axis else 1 for i in range(axes)])
 

@@ -200,7 +200,7 @@ def estimate_linear(rows: Subpopulation, design: Design) -> Estimates:
                 both = rows.restrict(multiply(rows.tables, {other.clique: other.tables}, {block.clique: table[None]}))
                 gram[i, theirs] = rows.mean(both)
                 model[i, theirs] = _mean_by_model(rows.tables, both)
-        right[mine] = rows.mean(rows.restrict(_times(rows, block, design.response)))
+        right[mine] = rows.mean(rows.restrict(_multiply_blocks(rows, block, design.response)))
     inverse = _invert(gram, model, names)
     values = inverse @ right
     rest = {design.response.clique: design.response.tables}
@@ -214,7 +214,7 @@ def estimate_linear(rows: Subpopulation, design: Design) -> Estimates:
     return Estimates(names, values, rows.restrict(multiply(rows.tables, weighted, rest)))
 
 
-def _times(rows: Subpopulation, block: Block, other: Block) -> dict[Clique, Array]:
+def _multiply_blocks(rows: Subpopulation, block: Block, other: Block) -> dict[Clique, Array]:
     return multiply(rows.tables, {block.clique: block.tables}, {other.clique: other.tables})
 
 
@@ -244,10 +244,10 @@ def _check_information(rows: Subpopulation, names: Sequence[str], squares: Funct
     hidden &= np.array([name != "Intercept" for name in names])  # the intercept may be far from all rows
     if hidden.any():
         name = names[int(np.flatnonzero(hidden)[0])]
-        raise _separation_error(name, outcome) if outcome else _too_few_error(name)
+        raise _separation_error(name, outcome) if outcome else _few_rows_error(name)
 
 
-def _too_few_error(name: str) -> SettingError:
+def _few_rows_error(name: str) -> SettingError:
     return SettingError(
         f"formula: too few rows differ in {name!r} from the others to be seen under the noise; leave the term out, "
         "compare larger groups, as in I(region == 'north'), or leave the group out (where)"
@@ -276,7 +276,7 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
     scaled = model / np.outer(size, size)
     for i in range(len(names)):
         if not model[i, i] > 0:
-            raise _too_few_error(names[i])
+            raise _few_rows_error(names[i])
         if i and _left_over(scaled[: i + 1, : i + 1]) < _COLLINEAR:
             raise SettingError(f"formula: the term {names[i]!r} follows from the terms before it; leave it out")
     if not np.linalg.eigvalsh(gram / np.outer(size, size)).min() > _COLLINEAR:
