@@ -470,7 +470,7 @@ class NoiseSum:
             sigma: as in a measurement: the discrete Gaussian's parameter, the discrete Laplace's standard deviation.
             terms: the number of draws.
 
-        >>> law = Law.of("gaussian", 10.0, 4)
+        >>> law = NoiseSum.of("gaussian", 10.0, 4)
         >>> law.two_sided_quantile(0.05), law.one_sided_quantile(0.05)
         (39.0, 33.0)
         """

@@ -255,7 +255,7 @@ def _cap(sizes: NDArray[np.int64]) -> int:
     """Return the smallest number of children that keeps nearly all rows.
 
     >>> _cap(np.array([1, 1, 2, 2, 60])), _cap(np.array([1] * 98 + [2, 2]))
-    (60, 1)
+    (59, 1)
     """
     most = min(int(sizes.max(initial=1)), MOST_CHILDREN)
     return 1 + bisect_left(range(1, most), _KEPT * sizes.sum(), key=lambda cap: np.minimum(sizes, cap).sum())

@@ -52,7 +52,7 @@ class LikelihoodRatio:
     def add_noisy(self, answer: Any, counts: tuple[Any, Any], scale: float, noise: str) -> None:
         """Add an answer of exact values plus noise: Gaussian of sigma `scale`, or Laplace of this scale.
 
-        >>> ratio = Ratio()
+        >>> ratio = LikelihoodRatio()
         >>> ratio.add_noisy(7, (5, 6), 4.0, "gaussian")
         >>> ratio.value
         0.09375
@@ -69,7 +69,7 @@ class LikelihoodRatio:
     def add_choice(self, place: int, scores: tuple[_Table, _Table], rate: float) -> None:
         """Add a choice by the exponential mechanism, whose log weights are `rate` times the scores.
 
-        >>> ratio = Ratio()
+        >>> ratio = LikelihoodRatio()
         >>> ratio.add_choice(1, (np.array([0.0, 0.0]), np.array([0.0, 2.0])), 0.287629 / 2)
         >>> round(ratio.value, 6)
         0.133509
@@ -85,7 +85,7 @@ class LikelihoodRatio:
         one run only: a choice that is not charged, or a sensitivity that is too small, shows wherever the answer
         depends on the target at all.
 
-        >>> ratio = Ratio(divergence=0.5)
+        >>> ratio = LikelihoodRatio(divergence=0.5)
         >>> ratio.check_paid(0.5, [])
         >>> ratio.unpaid
         0.5
