@@ -91,12 +91,12 @@ def chordal_mib(domain: Domain, cliques: list[tuple[str, ...]]) -> float:
     return sum(domain.cells(c) for c in nx.find_cliques(completed)) * 8 / 2**20
 
 
-def draw(domain: Domain, columns: dict[str, Any]) -> dict[str, list[Measurement]]:
-    """The problems of 1, 8 and 80 MB: 14 one-way tables and 40 random two- and three-way ones within the limit."""
+def draw(domain: Domain, columns: dict[str, Any], limits: tuple[int, ...] = (1, 8, 80)) -> dict[str, list[Measurement]]:
+    """Problems by their limit in MB: 14 one-way tables and 40 random two- and three-way ones within it."""
     rng = np.random.default_rng(0)
     pool = [c for k in (2, 3) for c in itertools.combinations(domain, k) if domain.cells(c) < 2e6]
     found = {}
-    for limit in (1, 8, 80):
+    for limit in limits:
         cliques: list[tuple[str, ...]] = [(column,) for column in domain]
         for _ in range(40):
             for _ in range(50):

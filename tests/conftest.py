@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from platformdirs import user_cache_path
 
 from understudy.gate import randomness
+from understudy.model.device import find_device
 
 
 def _load(path: Path) -> Any:
@@ -64,11 +65,12 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests of public tables if the tables are not there."""
-    if not (Path(__file__).resolve().parents[2] / "shared" / "data").exists():
-        left_out = [item for item in items if item.get_closest_marker("tables")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    """Leave out tests of public tables if the tables are not there, and those of a GPU if there is none."""
+    absent = set() if (Path(__file__).resolve().parents[2] / "shared" / "data").exists() else {"tables"}
+    absent |= set() if find_device() else {"gpu"}
+    left_out = [item for item in items if any(map(item.get_closest_marker, absent))]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -73,15 +73,22 @@ def estimate(
     cliques = [*(m.clique for m in measurements), *masks]
     tree = JunctionTree.of(domain, cliques, limit_mib=_memory_limit(limit_mib))
     problem = make_problem(tree, measurements, rows, masks, tolerance=tolerance)
+    propagation = problem.propagation
+
+    def watch(calls: int, loss: float) -> None:
+        if calls % 25 == 0:
+            place = " on the GPU" if propagation.is_on_device else ""
+            report_step(Step("estimate", None, f"{calls} iterations{place}"))
+
     x, report = minimise(
         problem,
         warm=None if warm_start is None else start_warm(problem, warm_start),
         tolerance=tolerance,
         enough=0.5 * enough * sum(len(m.values) for m in measurements),
         max_seconds=max_seconds,
-        watch=lambda calls, loss: None if calls % 25 else report_step(Step("estimate", None, f"{calls} iterations")),
+        watch=watch,
     )
-    folded, propagation = problem.fold_potentials(x), problem.propagation
+    folded = problem.fold_potentials(x)
     folded[problem.forbidden] = -np.inf
     del x, problem  # frees as much memory as the result takes
     potentials = folded.copy()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement, PermutedQuery, Query, weighted_mean
+from understudy.model.device import make_propagation
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.arguments import Weights
 from understudy.model.propagate import Propagation
@@ -120,7 +121,7 @@ def make_problem(
     At most one table of the measurements is copied at a time.
     """
     more = sum(len(m.values) for m in measurements if m.query is not None)
-    propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more, beliefs=False)
+    propagation = make_propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more)
     numbers = {clique: i for i, clique in enumerate(propagation.tables)}
     tables = _group_by_clique(propagation, [m for m in measurements if m.query is None])
     precision, nothing = choose_precision(measurements, tolerance)

@@ -72,6 +72,11 @@ class Propagation:
         return tuple(column for column in self._columns if column in wanted)
 
     @property
+    def is_on_device(self) -> bool:
+        """Whether messages are computed on a GPU; see `DevicePropagation`."""
+        return False
+
+    @property
     def room(self) -> Vector:
         """The array of the marginals, and behind them the caller's own numbers; every call overwrites it."""
         return self._work[self._room]
@@ -176,13 +181,17 @@ class Propagation:
         shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
         kernels.exponentials(folded, powers, powers.view(np.int64))
         self._work[forbidden] = 0.0
-        self.smallest_message = self._run(self._work, self._steps.folding, len(self._sums))
+        self.smallest_message = self._pass_messages()
         mass = float(self.room[self.size - 1]) if self.smallest_message >= 0.0 else 0.0
         self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))
         if not self.in_logs:
             self.log_partition = shift + math.log(mass) + float(np.log(self._sums[self._steps.normalisers]).sum())
             self.lost = self._bound_lost(mass)
         return not self.in_logs
+
+    def _pass_messages(self) -> float:
+        """Turn exponentiated potentials into marginals; returns what `_run` returns."""
+        return self._run(self._work, self._steps.folding, len(self._sums))
 
     def _bound_lost(self, mass: float) -> float:
         """Bound the share of the mass that underflow may have lost or added in the linear domain.
