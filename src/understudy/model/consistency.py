@@ -15,7 +15,8 @@ from understudy.errors import InputError
 from understudy.measurement import KroneckerQuery, Measurement, Scaling, weighted_mean
 
 Array = NDArray[np.float64]
-_ROUNDS = 500
+_ROUNDS, _FEWER, _CELLS = 500, 100, 250_000_000
+"""The most rounds; fewer, but at least `_FEWER`, if the tables have so many cells that rounds would visit more."""
 _CLOSE = 1e-6
 """Rounds end when they change no table by more than this share of the rows."""
 _SURE = 1e-9
@@ -108,7 +109,8 @@ def make_consistent(
 
     Each round moves the tables to their precision-weighted mean on every shared set of columns, smaller sets first,
     spreading corrections in proportion to the variance, and then projects each table onto non-negative counts. The last
-    step is a projection, so counts are never negative; tables agree up to what that step moved.
+    step is a projection, so counts are never negative; tables agree up to what that step moved. That is 1e-6 of the
+    rows or less unless the rounds run out: 500, or 100 of tables with millions of cells.
 
     Args:
         tables: the noisy tables, each set of columns once.
@@ -121,10 +123,11 @@ def make_consistent(
         return {}
     masks = {table.clique: find_forbidden_cells(table.clique, table.counts.shape, forbidden or {}) for table in tables}
     tables = [table if masks[table.clique] is None else _empty_cells(table, masks[table.clique]) for table in tables]
-    counts = {table.clique: table.counts for table in tables}
+    counts = {table.clique: table.counts.astype(np.float64) for table in tables}
     shared = [_SharedColumns(columns, tables) for columns in shared_sets(counts)]
     rows = total
-    for _ in range(_ROUNDS):
+    cells = sum(table.size for table in counts.values())
+    for _ in range(min(_ROUNDS, max(_FEWER, _CELLS // cells))):
         for part in shared:
             rows = part.agree(counts, rows)
         rows = max(1.0, 0.0 if rows is None else rows)
@@ -161,7 +164,7 @@ class _SharedColumns:
         self._summed_axes = [_summed_axes(table.clique, columns) for table in members]
         sums = [table.variance.sum(axis=away) for table, away in zip(members, self._summed_axes, strict=True)]
         self._spread = [
-            table.variance / np.expand_dims(variance, away)
+            _spread(table.variance, variance, away)
             for table, away, variance in zip(members, self._summed_axes, sums, strict=True)
         ]
         precisions = [1 / variance for variance in sums]
@@ -169,7 +172,7 @@ class _SharedColumns:
         self._weights = [precision * self._variance for precision in precisions]
 
     def agree(self, counts: dict[Clique, Array], rows: float | None) -> float | None:
-        """Move every table to the weighted mean of their projections; returns the common total."""
+        """Move every table, in place, to the weighted mean of their projections; returns the common total."""
         sums = [counts[clique].sum(axis=away) for clique, away in zip(self._cliques, self._summed_axes, strict=True)]
         target = np.sum([weight * part for weight, part in zip(self._weights, sums, strict=True)], axis=0)
         if rows is None:
@@ -177,8 +180,14 @@ class _SharedColumns:
         # weights that differ between cells may change the total: restore it, in proportion to the variance
         target = target + (rows - target.sum()) * self._variance / self._variance.sum()
         for clique, away, part, spread in zip(self._cliques, self._summed_axes, sums, self._spread, strict=True):
-            counts[clique] = counts[clique] + np.expand_dims(target - part, away) * spread
+            counts[clique] += np.expand_dims(target - part, away) * spread
         return rows
+
+
+def _spread(variance: Array, sums: Array, away: tuple[int, ...]) -> Array:
+    """Return the parts of a correction that the cells take: one number if all cells are equally noisy."""
+    first = variance.flat[0]
+    return np.array(first / sums.flat[0]) if (variance == first).all() else variance / np.expand_dims(sums, away)
 
 
 def norm_sub(values: NDArray[Any], total: float) -> Array:
@@ -190,10 +199,14 @@ def norm_sub(values: NDArray[Any], total: float) -> Array:
     values = np.asarray(values, dtype=np.float64)
     if len(values) and values.min() >= 0 and abs(values.sum() - total) <= 1e-12 * total:
         return values
-    falling = np.sort(values)[::-1]
-    shifts = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    kept = np.flatnonzero(falling > shifts)
-    projected: Array = np.maximum(values - shifts[kept[-1] if len(kept) else 0], 0.0)
+    positive, shift = values, 0.0
+    while len(positive):  # the shift grows until it leaves all that it is computed from positive (Michelot)
+        shift = (positive.sum() - total) / len(positive)
+        left = positive[positive > shift]
+        if len(left) == len(positive):
+            break
+        positive = left
+    projected: Array = np.maximum(values - shift, 0.0)
     return projected
 
 

@@ -26,7 +26,7 @@ def table(clique: str, counts: list, rho: float) -> NoisyTable:
 
 def test_the_worked_example_of_weighted_averaging() -> None:
     one, other = table("ab", [[10, 20], [30, 40]], 0.3), table("ac", [[9, 9, 9], [25, 25, 25]], 0.1)
-    counts = {one.clique: one.counts, other.clique: other.counts}
+    counts = {one.clique: one.counts.copy(), other.clique: other.counts.copy()}
     _SharedColumns(("a",), [one, other]).agree(counts, 100.363636)
     assert counts["a", "b"] == pytest.approx(np.array([[9.727273, 19.727273], [30.454545, 40.454545]]), abs=1e-6)
     assert counts["a", "c"] == pytest.approx(np.array([[9.818182] * 3, [23.636364] * 3]), abs=1e-6)
@@ -35,7 +35,7 @@ def test_the_worked_example_of_weighted_averaging() -> None:
 def test_agreement_on_subsets_survives_supersets() -> None:
     tables = [table("abc", np.arange(12).reshape(2, 2, 3).tolist(), 0.2), table("ab", [[9, 2], [3, 4]], 0.4)]
     tables += [table("b", [30, 50], 0.1)]
-    counts = {one.clique: one.counts for one in tables}
+    counts = {one.clique: one.counts.copy() for one in tables}
     rows = None
     for columns in shared_sets(counts):
         rows = _SharedColumns(columns, tables).agree(counts, rows)
