@@ -105,7 +105,7 @@ class Network:
             blocks.append((scaled, spread))
             inputs.append(np.concatenate([inputs[-1], np.maximum(scaled * gain + shift, 0)], axis=1))
         weight, shift = self.parameters[-2:]
-        return softmax(self._domain, inputs[-1] @ weight + shift), inputs, blocks
+        return softmax(self._domain, np.asfortranarray(inputs[-1] @ weight + shift)), inputs, blocks
 
 
 def _dense(rng: np.random.Generator, width: int, outputs: int, uniform: bool) -> Floats:
