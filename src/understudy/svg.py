@@ -363,7 +363,7 @@ def choose_shade(value: float) -> str:
 
 
 def draw_graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
-    """Columns on a circle, joined where they were measured together; more than 30 lines as a table of dots.
+    """Draw columns on a circle, joined where they were measured together; more than 30 lines as a table of dots.
 
     The table has only columns that were measured with another.
     """
@@ -420,7 +420,7 @@ def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
 
 
 def draw_scale(title: str, value: float, halves: float, independent: float, best: float) -> Markup:
-    """One score between the references: the best value at the left end of the line."""
+    """Draw one score between the references: the best value at the left end of the line."""
     span = max(abs(x - best) for x in (value, halves, independent)) or 1.0
     left, right, y = 10.0, 290.0, 18.0
 
@@ -503,7 +503,7 @@ def draw_key(place: int) -> Markup:
 
 
 def draw_lines(title: str, series: Sequence[Series], *, x_words: str, y_words: str, keyed: bool = False) -> Markup:
-    """Lines of several series with bars from the least to the largest; axes are logarithmic where values span them.
+    """Draw several series with bars from the least to the largest; wide axes are logarithmic.
 
     Args:
         title: for readers who cannot see it.
@@ -521,7 +521,7 @@ def draw_points(title: str, series: Sequence[Series], front: Sequence[int], *, x
 
 
 def boxes(title: str, groups: Sequence[tuple[str, Sequence[float]]], *, x_words: str, at: float) -> Markup:
-    """A box for each group of positive values: its quartiles, its median, and a line from the least to the largest.
+    """Draw a box for each group of positive values: quartiles, median, and a line from least to largest.
 
     Args:
         title: for readers who cannot see it.
@@ -550,7 +550,7 @@ def boxes(title: str, groups: Sequence[tuple[str, Sequence[float]]], *, x_words:
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:
-    """The value below which this part of ordered values lies, between neighbours in proportion."""
+    """Return the value below which this part of ordered values lies, between neighbours in proportion."""
     place = part * (len(ordered) - 1)
     low = math.floor(place)
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])

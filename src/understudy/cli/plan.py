@@ -147,7 +147,7 @@ def _format_plan(made: Plan) -> str:
 
 
 def _format_needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
-    """The epsilon that each mechanism needs for an accuracy."""
+    """Return the epsilon that each mechanism needs for an accuracy."""
     rows = [
         (name, *("none up to 20" if epsilon is None else f"{epsilon:g}" for epsilon in both))
         for name, both in needed.items()
@@ -177,14 +177,14 @@ _NUMBERS = (
 
 
 def _table(lines: list[Line]) -> list[tuple[str, ...]]:
-    """The lines of one budget; without the column for numbers if the table has none."""
+    """Return the lines of one budget; without the column for numbers if the table has none."""
     keys = [key for key in _HEADER if key != "numbers" or any(line.expected.numbers is not None for line in lines)]
     cells = [{"mechanism": line.mechanism} | line.describe() for line in lines]
     return [tuple(_HEADER[key] for key in keys), *(tuple(words[key] for key in keys) for words in cells)]
 
 
 def _numbers(line: Line) -> list[str]:
-    """By numeric column, the error of the mean and the largest error of a percentile."""
+    """Return, by numeric column, the error of the mean and the largest error of a percentile."""
     shown = []
     for column, errors in line.expected.statistics.items():
         percentiles = [error for statistic, error in errors.items() if statistic != "mean"]

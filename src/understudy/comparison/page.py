@@ -123,7 +123,7 @@ def measure_ratios(scores: Scores, baseline: str) -> list[ScoreRatio]:
 
 
 def compare_means(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Welch's t-test that one mean is larger than another, as a standard normal value; None without a spread."""
+    """Return Welch's t-test that one mean is larger than another, as a standard normal value; None without a spread."""
     if min(len(ours), len(theirs)) < 2:
         return None
     parts = [variance(values) / len(values) for values in (ours, theirs)]
@@ -249,7 +249,7 @@ def _facts(found: Comparison) -> list[tuple[str, str]]:
 
 
 def _describe_mechanisms(found: Comparison) -> list[tuple[str, str, str]]:
-    """Each label, what was run, and where it was published."""
+    """List each label, what was run, and where it was published."""
     lines = []
     for label, text in found.study.mechanisms.items():
         chosen = mechanism_classes().get(parse_mechanism(text)[0])

@@ -129,7 +129,7 @@ def check_inner(inner: Mechanism, schema: LinkedSchema | None = None) -> None:
 
 
 def _is_drawn_in(virtual: VirtualTable, clique: Clique) -> bool:
-    """Whether a virtual table has these columns, and draws one of them."""
+    """Return whether a virtual table has these columns, and draws one of them."""
     return set(clique) <= set(virtual.schema.domain) and not set(clique).isdisjoint(virtual.list_columns("own"))
 
 

@@ -74,7 +74,7 @@ class OneRun:
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         from understudy import __version__
 
         return asdict(self) | {"one_run": True, "version": __version__}

@@ -171,7 +171,7 @@ class Bench:
         return self.mechanism.fit(table, rho=float(self.budget.capacity), progress=progress)
 
     def run(self, present: bool, *, look: bool = True) -> tuple[WatchedTable, Fit | Exception]:
-        """One run with fresh noise, on the table with the target or without it.
+        """Run once with fresh noise, on the table with the target or without it.
 
         Args:
             present: on the table with the target.
@@ -237,7 +237,7 @@ class Bench:
         return [_expect(fit, codes), float(same.sum()), float(fit.model.total)]
 
     def _features(self, table: WatchedTable) -> Iterator[float]:
-        """The number of measurements, and every measured cell: the mean where there are several, 0 where there is none.
+        """Return the number of measurements, and every measured cell: the mean of several, 0 where there is none.
 
         These are the gate's answers; only those to the questions of the trial runs.
         """
