@@ -295,7 +295,7 @@ class Spy:
         return select
 
     def _rate_per_row(self, scores: list[Fraction]) -> Fraction:
-        """Return how much one unit of true score changes a log weight, given the arguments of the exponential mechanism."""
+        """Return how much one unit of true score changes a log weight, given the arguments of the selection."""
         if self._choice is None:
             raise AssertionError("a selection was made without the exponential mechanism")
         given, rate = self._choice
