@@ -27,7 +27,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import InternalError, SettingError, UnderstudyError
 from understudy.measurement import combine
 from understudy.mechanism import Fit, Mechanism, make_mechanism
-from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.mechanism.registry import setting_names
 from understudy.progress import Progress, silent
 from understudy.schema import Schema
 from understudy.testing.likelihood import KnownPair, WatchedTable
@@ -156,8 +156,7 @@ class Bench:
 
     def _make(self) -> Mechanism:
         settings = dict(self.setup.settings)
-        known = mechanism_classes()
-        if "public" in setting_names(known.get(self.setup.mechanism)) and "public" not in settings:
+        if "public" in setting_names(self.setup.mechanism) and "public" not in settings:
             settings["public"] = CodedSource(self.pair.sizes, self.pair.others)  # a made-up table is nobody's
         return make_mechanism(self.setup.mechanism, **settings)
 
