@@ -568,8 +568,9 @@ def _plane(
 ) -> Markup:
     width, height, left, right, top, below = 460.0, 300.0, 58.0, 16.0, 10.0, 44.0
     every = [point for one in series for point in one.points]
-    across = _Axis.over([x for x, *_ in every], left, width - right)
     up = _Axis.over([y for _, *ys in every for y in ys], height - below, top)
+    left += 6.0 * max(0, max((len(words) for _, words in up.ticks()), default=0) - 5)  # room for long numbers
+    across = _Axis.over([x for x, *_ in every], left, width - right)
     marks = []
     for value, words in across.ticks():
         x = across.place(value)
@@ -622,7 +623,7 @@ class _Axis:
         low, high = min(values, default=0.0), max(values, default=1.0)
         if low > 0 and high >= 5 * low:
             return cls(low / 1.15, high * 1.15, start, end, True)
-        room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+        room = max(0.06 * (high - low), 0.02 * abs(high)) or 1.0  # values that are nearly equal look so
         return cls(0.0 if 0 <= low < 0.5 * high else low - room, high + room, start, end, False)
 
     def place(self, value: float) -> float:
