@@ -164,8 +164,8 @@ _NOTES = (
     "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
     "shape; most are right within a quarter. A range is shown where such tables differ too much for one number.",
     "The errors of pairs that are not measured depend on your table.",
-    "Pairs: how many are measured on the made-up tables. adaptive, aim and privsyn choose the number by the rows: real",
-    "tables got 0.6 to 2.5 times as many, and nearly independent columns a sixth to a half, each with less noise.",
+    "Pairs: how many are measured. Mechanisms that choose them by the rows measure few, each with less noise, where",
+    "columns hardly depend on each other.",
     "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )
 
