@@ -126,7 +126,7 @@ class Inference:
         cells = [list(names)]
         for line in self.lines:
             given = asdict(line)
-            cells.append([line.term, *(_format_number(name, given[name]) for name in names[1:])])
+            cells.append([line.term, *(_format_number(name, given[name], line.se) for name in names[1:])])
         wide = [max(len(row[i]) for row in cells) for i in range(len(names))]
         for row in cells:
             yield "  ".join([row[0].ljust(wide[0]), *(c.rjust(w) for c, w in zip(row[1:], wide[1:], strict=True))])
@@ -134,14 +134,19 @@ class Inference:
             yield f"Warning: {warning}"
 
 
-def _format_number(name: str, value: float | None) -> str:
+def _format_number(name: str, value: float | None, se: float | None) -> str:
     if value is None:
         return "-"
     if name in ("privacy", "sampling", "model"):
         return f"{100 * value:.0f} %"
     if name == "p":
         return "<0.0001" if value < 1e-4 else f"{value:.4f}"
-    return f"{value:.1f}" if name == "df" else f"{value:.4g}"
+    if name == "df":
+        return f"{value:.1f}"
+    digits = 4
+    if se and value and name != "se":  # down to the second digit of the standard error
+        digits = max(4, min(15, math.floor(math.log10(abs(value))) - math.floor(math.log10(se)) + 2))
+    return f"{value:.{digits}g}"
 
 
 def infer(
@@ -384,8 +389,7 @@ def _make_line(
         name,
         value,
         se,
-        max(estimates.lowest, value - reach * se),
-        min(estimates.highest, value + reach * se),
+        *np.clip([value - reach * se, value + reach * se], estimates.lowest, estimates.highest).tolist(),
         None if df >= 1e9 else df,
         p if estimates.tested else None,
         *((noise / variance, sampling / variance, gap / variance) if variance > 0 else (0.0, 0.0, 0.0)),
