@@ -363,7 +363,7 @@ def choose_shade(value: float) -> str:
 
 
 def draw_graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
-    """Columns on a circle, joined where they were measured together; more than 30 lines as a table of dots.
+    """Draw columns on a circle, joined where they were measured together; more than 30 lines as a table of dots.
 
     The table has only columns that were measured with another.
     """
@@ -420,7 +420,7 @@ def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
 
 
 def draw_scale(title: str, value: float, halves: float, independent: float, best: float) -> Markup:
-    """One score between the references: the best value at the left end of the line."""
+    """Draw one score between the references: the best value at the left end of the line."""
     span = max(abs(x - best) for x in (value, halves, independent)) or 1.0
     left, right, y = 10.0, 290.0, 18.0
 
@@ -503,7 +503,7 @@ def draw_key(place: int) -> Markup:
 
 
 def draw_lines(title: str, series: Sequence[Series], *, x_words: str, y_words: str, keyed: bool = False) -> Markup:
-    """Lines of several series with bars from the least to the largest; axes are logarithmic where values span them.
+    """Draw several series with bars from the least to the largest; wide axes are logarithmic.
 
     Args:
         title: for readers who cannot see it.
@@ -521,7 +521,7 @@ def draw_points(title: str, series: Sequence[Series], front: Sequence[int], *, x
 
 
 def boxes(title: str, groups: Sequence[tuple[str, Sequence[float]]], *, x_words: str, at: float) -> Markup:
-    """A box for each group of positive values: its quartiles, its median, and a line from the least to the largest.
+    """Draw a box for each group of positive values: quartiles, median, and a line from least to largest.
 
     Args:
         title: for readers who cannot see it.
@@ -550,7 +550,7 @@ def boxes(title: str, groups: Sequence[tuple[str, Sequence[float]]], *, x_words:
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:
-    """The value below which this part of ordered values lies, between neighbours in proportion."""
+    """Return the value below which this part of ordered values lies, between neighbours in proportion."""
     place = part * (len(ordered) - 1)
     low = math.floor(place)
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
@@ -568,8 +568,9 @@ def _plane(
 ) -> Markup:
     width, height, left, right, top, below = 460.0, 300.0, 58.0, 16.0, 10.0, 44.0
     every = [point for one in series for point in one.points]
-    across = _Axis.over([x for x, *_ in every], left, width - right)
     up = _Axis.over([y for _, *ys in every for y in ys], height - below, top)
+    left += 6.0 * max(0, max((len(words) for _, words in up.ticks()), default=0) - 5)  # room for long numbers
+    across = _Axis.over([x for x, *_ in every], left, width - right)
     marks = []
     for value, words in across.ticks():
         x = across.place(value)
@@ -622,7 +623,7 @@ class _Axis:
         low, high = min(values, default=0.0), max(values, default=1.0)
         if low > 0 and high >= 5 * low:
             return cls(low / 1.15, high * 1.15, start, end, True)
-        room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+        room = max(0.06 * (high - low), 0.02 * abs(high)) or 1.0  # values that are nearly equal look so
         return cls(0.0 if 0 <= low < 0.5 * high else low - room, high + room, start, end, False)
 
     def place(self, value: float) -> float:

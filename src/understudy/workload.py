@@ -20,7 +20,7 @@ MOST_CLIQUES = 2_000_000
 """The most cliques of an `all-kway` workload (the triples of 229 columns): more take minutes and gigabytes."""
 
 _GIVEN_WEIGHT = 0.1  # of columns that are given, in a conditional workload (benchmarks/linked.md)
-_TWINS = 4.0  # the weight of cliques with a pair of twins (benchmarks/linked.md)
+_CHAIN_WEIGHT = 4.0  # of cliques with a column and its previous value (benchmarks/linked.md)
 _MOST_TRIPLES = 40  # columns; a conditional workload of more has pairs only
 
 
@@ -106,7 +106,7 @@ class Workload:
 
     @classmethod
     def conditional(
-        cls, domain: Domain, own: Sequence[str], linking: Sequence[str] = (), twins: Sequence[Sequence[str]] = ()
+        cls, domain: Domain, own: Sequence[str], linking: Sequence[str] = (), chains: Sequence[Sequence[str]] = ()
     ) -> Workload:
         """Make the workload of a distribution of some columns given the others.
 
@@ -118,14 +118,17 @@ class Workload:
             own: the columns that are drawn given the others: all columns, and all cliques of up to three columns with
                 one of these (of up to two columns in a domain of more than 40).
             linking: columns of which pairs with any other column matter as well.
-            twins: pairs of columns that matter more: cliques that contain one weigh four times as much.
+            chains: a column, its own value in the previous row, and columns that tell how the one follows from the
+                other: cliques with the first two weigh four times as much, and the whole chain is a clique, too (in a
+                domain of up to 40 columns).
 
         >>> domain = Domain({"x": 2, "z": 2, "y": 2})
         >>> Workload.conditional(domain, ["y"]).weights
         {('x',): 0.1, ('z',): 0.1, ('y',): 1.0, ('x', 'y'): 1.1, ('z', 'y'): 1.1, ('x', 'z', 'y'): 1.2}
         """
         k, mine, bound = 3 if len(domain) <= _MOST_TRIPLES else 2, set(own), set(linking)
-        domain.check(tuple(own)), domain.check(tuple(linking))
+        for some in (own, linking, *chains):
+            domain.check(tuple(some))
         size = min(k, len(domain))
         asked = [clique for clique in combinations(domain.columns, size) if mine.intersection(clique)]
         held: dict[str, float] = defaultdict(float)
@@ -138,10 +141,11 @@ class Workload:
             if length == 1 or mine.intersection(clique) or (length == 2 and bound.intersection(clique))
         ]
         counts = {column: held[column] * (1.0 if column in mine else _GIVEN_WEIGHT) for column in domain}
-        tied = [{one, other} for one, other in twins]
+        kept += [domain.canonical(tuple(chain)) for chain in chains if len(chain) > k == 3]
+        tied = [set(chain[:2]) for chain in chains]
         weights = {
             clique: sum(counts[column] for column in clique)
-            * (_TWINS if any(map(set(clique).issuperset, tied)) else 1.0)
+            * (_CHAIN_WEIGHT if any(map(set(clique).issuperset, tied)) else 1.0)
             for clique in kept
         }
         return cls(weights, closed=True, drawn=frozenset(own))
@@ -176,7 +180,7 @@ class Workload:
             return cls.conditional(domain, *read_json(text))
         except (TypeError, ValueError):
             raise SettingError(
-                'workload: write conditional:[["own", ...], ["linking", ...], [["own", "twin"], ...]]'
+                'workload: write conditional:[["own", ...], ["linking", ...], [["own", "previous"], ...]]'
             ) from None
 
     def closure(self) -> dict[Clique, float]:

@@ -116,7 +116,7 @@ class Receipt:
         return "\n".join(lines)
 
     def _for_quality(self) -> list[str]:
-        """One line for the cost of the measured quality."""
+        """Return one line for the cost of the measured quality."""
         paid = [charge for charge in self.charges if charge.what == "quality"]
         if not paid:
             return []
@@ -124,7 +124,7 @@ class Receipt:
         return [f"Of this, {cost} in {self._currency} measured how good the result is (workload error)."]
 
     def _list_discoveries(self) -> list[str]:
-        """One line for each fact that was discovered."""
+        """Return one line for each fact that was discovered."""
         lines: dict[tuple[str, str], list[Charge]] = {}
         for charge in self.charges:
             if charge.what in DISCOVERIES:
@@ -149,7 +149,7 @@ class Receipt:
         return "epsilon" if self.budget.pure else "rho"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; fractions as text."""
+        """Return plain data; fractions as text."""
         data: dict[str, Any] = _RECEIPT.dump_python(
             self,
             mode="json",

@@ -215,7 +215,7 @@ def find_renamed(table: Any, path: Path) -> dict[str, str]:
 
 
 def make_safe_names(names: Sequence[str], longest: int) -> dict[str, str]:
-    """Names that Stata and SPSS allow: letters, digits and underscores, not too long, each once.
+    """Return names that Stata and SPSS allow: letters, digits and underscores, not too long, each once.
 
     >>> make_safe_names(["age", "first name", "first-name", "2nd"], 32)
     {'age': 'age', 'first name': 'first_name', 'first-name': 'first_name_2', '2nd': 'v2nd'}

@@ -103,7 +103,7 @@ def escape_output() -> Iterator[None]:
 
 
 def get_rows_output() -> Any:
-    """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
+    """Return the standard output for rows: unchanged for files and programs, escaped on a terminal."""
     return sys.stdout.buffer if sys.stdout.isatty() else get_unescaped(sys.stdout).buffer
 
 
@@ -159,7 +159,7 @@ def parse_numbers(option: str, text: str) -> list[float]:
 
 
 def align_columns(table: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of text in which every column of a table is as wide as its widest cell."""
+    """Return lines of text in which every column of a table is as wide as its widest cell."""
     widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
 

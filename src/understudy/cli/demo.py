@@ -70,7 +70,7 @@ def demo(
 
 
 def _describe_spent() -> str:
-    """What was spent so far. On a machine where others tried the demo, it says why there are more runs."""
+    """Return what was spent so far. On a machine where others tried the demo, it says why there are more runs."""
     from understudy.ledger import Ledger
 
     spent = Ledger().total(DATASET)

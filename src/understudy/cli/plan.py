@@ -147,7 +147,7 @@ def _format_plan(made: Plan) -> str:
 
 
 def _format_needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
-    """The epsilon that each mechanism needs for an accuracy."""
+    """Return the epsilon that each mechanism needs for an accuracy."""
     rows = [
         (name, *("none up to 20" if epsilon is None else f"{epsilon:g}" for epsilon in both))
         for name, both in needed.items()
@@ -164,8 +164,8 @@ _NOTES = (
     "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
     "shape; most are right within a quarter. A range is shown where such tables differ too much for one number.",
     "The errors of pairs that are not measured depend on your table.",
-    "Pairs: how many are measured on the made-up tables. adaptive, aim and privsyn choose the number by the rows: real",
-    "tables got 0.6 to 2.5 times as many, and nearly independent columns a sixth to a half, each with less noise.",
+    "Pairs: how many are measured. Mechanisms that choose them by the rows measure few, each with less noise, where",
+    "columns hardly depend on each other.",
     "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )
 
@@ -177,14 +177,14 @@ _NUMBERS = (
 
 
 def _table(lines: list[Line]) -> list[tuple[str, ...]]:
-    """The lines of one budget; without the column for numbers if the table has none."""
+    """Return the lines of one budget; without the column for numbers if the table has none."""
     keys = [key for key in _HEADER if key != "numbers" or any(line.expected.numbers is not None for line in lines)]
     cells = [{"mechanism": line.mechanism} | line.describe() for line in lines]
     return [tuple(_HEADER[key] for key in keys), *(tuple(words[key] for key in keys) for words in cells)]
 
 
 def _numbers(line: Line) -> list[str]:
-    """By numeric column, the error of the mean and the largest error of a percentile."""
+    """Return, by numeric column, the error of the mean and the largest error of a percentile."""
     shown = []
     for column, errors in line.expected.statistics.items():
         percentiles = [error for statistic, error in errors.items() if statistic != "mean"]

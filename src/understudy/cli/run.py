@@ -210,7 +210,7 @@ def _confirm_delta(delta: Any, *, yes: bool) -> None:
 
 
 def _find_ledger(address: str | None) -> tuple[str, bool]:
-    """The address of the ledger that a run uses, and whether it exists before the run."""
+    """Return the address of the ledger that a run uses, and whether it exists before the run."""
     from understudy.ledger import Ledger
 
     ledger = Ledger(address)

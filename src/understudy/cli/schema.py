@@ -317,7 +317,7 @@ def format_page(content: Any, ending: str = ".yaml") -> str:
 
 
 def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
-    """The privacy unit: as given, else as answered; never a default that nobody stated."""
+    """Return the privacy unit as given, or ask for it; there is no default that nobody stated."""
     if given is not None:
         return parse_unit(given, names)
     unit = content["understudy"]["privacy_unit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -123,7 +123,7 @@ def measure_ratios(scores: Scores, baseline: str) -> list[ScoreRatio]:
 
 
 def compare_means(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Welch's t-test that one mean is larger than another, as a standard normal value; None without a spread."""
+    """Return Welch's t-test that one mean is larger than another, as a standard normal value; None without a spread."""
     if min(len(ours), len(theirs)) < 2:
         return None
     parts = [variance(values) / len(values) for values in (ours, theirs)]
@@ -200,6 +200,7 @@ def comparison_page(found: Comparison) -> str:
         "custodian": not study.public,
         "tables": list(dict.fromkeys(case[0] for case in cases)),
         "facts": _facts(found),
+        "versions": "; ".join(dict.fromkeys(found.results["version"].to_pylist())),
         "names": [(svg.draw_key(place), name) for place, name in enumerate(names)],
         "sources": _describe_mechanisms(found),
         "metrics": [(name, get_metric(name)) for name in scores],
@@ -221,7 +222,7 @@ def score_table(found: Comparison) -> str:
 def summarize_scores(scores: Mapping[str, Scores]) -> list[tuple[str, ...]]:
     """Return a line for each metric, case, mechanism and budget: the mean, and the least and largest of the runs."""
     return [
-        (metric, *case, mechanism, f"{epsilon:g}", f"{fmean(v):.4g}", f"{min(v):.4g} to {max(v):.4g}")
+        (metric, *case, mechanism, f"{epsilon:g}", _show(fmean(v), 4), f"{_show(min(v), 4)} to {_show(max(v), 4)}")
         for metric, one in scores.items()
         for (case, mechanism, epsilon), v in one.values.items()
     ]
@@ -234,22 +235,21 @@ def _labels(found: Comparison) -> list[str]:
 
 
 def _facts(found: Comparison) -> list[tuple[str, str]]:
-    study = found.study
-    runs = {
-        tuple(line[name] for name in ("table", "workload", "mechanism", "epsilon", "run"))
-        for line in found.results.to_pylist()
-    }
+    names = ("table", "workload", "mechanism", "epsilon", "run")
+    runs = {tuple(line[name] for name in names) for line in found.results.to_pylist()}
+    counts = sorted(set(Counter(run[:-1] for run in runs).values()))
+    budgets = sorted({epsilon for *_, epsilon, _ in runs})
+    several = f"{len(budgets)}, from {budgets[0]:g} to {budgets[-1]:g}" if len(budgets) > 3 else ""
     return [
         ("Runs", f"{len(runs):,}"),
-        ("Budgets", ", ".join(f"{epsilon:g}" for epsilon in study.epsilons)),
-        ("Delta", f"{study.delta:g}"),
-        ("Runs of each case", f"{study.runs}"),
-        ("Made with Understudy", "; ".join(sorted({line["version"] for line in found.results.to_pylist()}))),
+        ("Epsilon", several or ", ".join(f"{epsilon:g}" for epsilon in budgets)),
+        ("Delta", f"{found.study.delta:g}"),
+        ("Runs of each case", " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1])))),
     ]
 
 
 def _describe_mechanisms(found: Comparison) -> list[tuple[str, str, str]]:
-    """Each label, what was run, and where it was published."""
+    """List each label, what was run, and where it was published."""
     lines = []
     for label, text in found.study.mechanisms.items():
         chosen = mechanism_classes().get(parse_mechanism(text)[0])
@@ -293,14 +293,20 @@ def _numbers(found: Comparison, scores: Scores, case: Case) -> dict[str, Any]:
         cells, times, means = [], list[float](), list[float]()
         for epsilon in epsilons:
             values = scores.values.get((case, name, epsilon), [])
-            spread = f"{min(values):.3g} to {max(values):.3g}" if len(values) > 1 else ""
+            spread = f"{_show(min(values), 3)} to {_show(max(values), 3)}" if len(values) > 1 else ""
             mean = fmean(values) if values else None
-            cells.append({"mean": mean, "spread": spread, "best": mean is not None and mean == best[epsilon]})
+            words = None if mean is None else _show(mean, 4)
+            cells.append({"mean": words, "spread": spread, "best": mean is not None and mean == best[epsilon]})
             means += [] if mean is None else [mean]
             times += scores.seconds.get((case, name, epsilon), [])
-        overall = fmean(means) if len(means) == len(epsilons) > 1 else None
+        overall = _show(fmean(means), 4) if len(means) == len(epsilons) > 1 else ""
         rows.append({"name": name, "cells": cells, "overall": overall, "seconds": median(times) if times else None})
     return {"epsilons": epsilons, "rows": rows}
+
+
+def _show(value: float, digits: int) -> str:
+    """Return a score with so many digits, and all whole digits of a large one."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
 def _front(found: Comparison, metric: str, scores: Scores, case: Case, epsilon: float) -> dict[str, Any]:

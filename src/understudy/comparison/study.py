@@ -13,7 +13,7 @@ from typing import Any
 from understudy.accounting import Budget
 from understudy.arguments import as_flag, as_mapping, as_names, as_path, as_whole
 from understudy.errors import SettingError
-from understudy.mechanism.registry import AUTO, make_mechanism, mechanism_classes, setting_names
+from understudy.mechanism.registry import AUTO, make_mechanism, setting_names
 from understudy.metric.registry import choose_metrics, get_metric, read_settings
 from understudy.run.pipeline import RunSpec
 from understudy.schema import Schema
@@ -167,7 +167,7 @@ class Study:
     def spec(self, cell: GridCell, data: Any = None) -> RunSpec:
         """Return the run of a cell."""
         name, paper, given = parse_mechanism(cell.mechanism)
-        known, table = setting_names(mechanism_classes().get(name)), self.tables[cell.table]
+        known, table = setting_names(name), self.tables[cell.table]
         if "workload" in known:
             given = {"workload": cell.workload} | given
         if "public" in known and table.public is not None:

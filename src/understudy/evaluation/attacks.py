@@ -128,7 +128,7 @@ class Attacks:
     notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, with the warning first."""
+        """Return plain data, with the warning first."""
         names = ("game", "runs", "ceiling", "full_knowledge", "seconds", "notes")
         found = {name: getattr(self, name) for name in names}
         scores = [asdict(score) for score in self.scores]
@@ -262,7 +262,7 @@ class _Game:
 def _cross_fit(
     release: Release, rows: _People, seconds: float, rng: np.random.Generator, progress: Progress
 ) -> list[_Game]:
-    """Runs of the same mechanism on parts of the table, as many as there is time for."""
+    """Return runs of the same mechanism on parts of the table, as many as there is time for."""
     units = rng.integers(FOLDS, size=int(rows.units.max()) + 1)
     fold, games, start = units[rows.units], [], time.monotonic()
     for k in range(FOLDS):

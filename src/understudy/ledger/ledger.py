@@ -625,7 +625,7 @@ class _Log:
         run: str | None = None,
         kinds: Sequence[str] = (),
     ) -> list[LedgerEntry]:
-        """Entries by kind, dataset and run, in order."""
+        """Return entries by kind, dataset and run, in order."""
         query = sa.select(entries).order_by(entries.c.number)
         for column, value in ((entries.c.kind, kind), (entries.c.dataset, dataset), (entries.c.run, run)):
             query = query if value is None else query.where(column == value)

@@ -20,7 +20,9 @@ DELTA = 1e-6
 
 State = Literal["unfinished", "finished", "cancelled"]
 
-_ROWS_USED = re.compile(r"(?<=') \((?:one row|at most \d+ rows) of each used\)(?=; the guarantee)")
+_ROWS_USED = re.compile(
+    r"(?<=') \((?:(?:one row|at most \d+ rows) of each|(?:(?:, )?at most \d+ of '[\w-]+')+) used\)(?=; the guarantee)"
+)  # of one table, or of each of linked tables
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,7 @@ class LinkedMechanism:
         if virtual.kind == "root" or "workload" not in names:
             return inner
         linking = [*virtual.list_columns("first"), *virtual.list_columns("prev")]
-        own = {(one.table, one.part): one.name for one in virtual.columns if one.role == "own"}
-        twins = [[own[one.table, one.part], one.name] for one in virtual.columns if one.role == "prev"]
-        text = f"conditional:{json.dumps([list(own.values()), linking, twins])}"
+        text = f"conditional:{json.dumps([virtual.list_columns('own'), linking, _list_chains(virtual)])}"
         return replace(inner, workload=text)  # type: ignore[type-var]
 
     def fit(
@@ -131,8 +129,19 @@ def check_inner(inner: Mechanism, schema: LinkedSchema | None = None) -> None:
 
 
 def _is_drawn_in(virtual: VirtualTable, clique: Clique) -> bool:
-    """Whether a virtual table has these columns, and draws one of them."""
+    """Return whether a virtual table has these columns, and draws one of them."""
     return set(clique) <= set(virtual.schema.domain) and not set(clique).isdisjoint(virtual.list_columns("own"))
+
+
+def _list_chains(virtual: VirtualTable) -> list[list[str]]:
+    """List each drawn column with its value in the previous and the first sibling, and the sibling's number."""
+    by_role = {(one.role, one.part): one.name for one in virtual.columns if one.table == virtual.table}
+    chains = [
+        [by_role.get((role, part)) for role in ("own", "prev", "first")] + [by_role.get(("context", "#"))]
+        for role, part in by_role
+        if role == "prev"
+    ]
+    return [[name for name in chain if name is not None] for chain in chains]
 
 
 def _report_as(name: str, progress: Progress) -> Progress:

@@ -74,9 +74,19 @@ def _load(point: EntryPoint) -> type[Mechanism] | None:
     return chosen if isinstance(chosen, type) and issubclass(chosen, Mechanism) else None
 
 
-def setting_names(chosen: type[Mechanism] | None) -> list[str]:
-    """Return the names of a mechanism's settings; none if it is None."""
-    return [] if chosen is None else [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+def setting_names(mechanism: str | type[Mechanism]) -> list[str]:
+    """Return the names of a mechanism's settings; none if the name is unknown."""
+    if isinstance(mechanism, str):
+        known = _search(mechanism)
+        if mechanism not in known:
+            return []
+        mechanism = known[mechanism]
+    return [field.name for field in fields(mechanism)]  # type: ignore[arg-type]
+
+
+def _search(mechanism: str) -> dict[str, type[Mechanism]]:
+    """Return ours if the name is among them, else also those of installed packages: to search these takes time."""
+    return MECHANISMS if mechanism in MECHANISMS else mechanism_classes()
 
 
 def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **settings: Any) -> Mechanism:
@@ -97,7 +107,7 @@ def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **setting
         return mechanism
     if not isinstance(mechanism, str):
         raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
-    known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # searching installed packages takes time
+    known = _search(mechanism)
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
     return known[mechanism].as_published(**settings) if paper else known[mechanism](**settings)

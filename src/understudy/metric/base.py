@@ -42,7 +42,7 @@ class Counted(Protocol):
         ...
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order of the cliques."""
+        """Return exact counts of each clique's cells, in the order of the cliques."""
         ...
 
 

@@ -100,7 +100,7 @@ def _search_nearby(network: FlowNetwork, gap: Whole, room: Whole, spare: Whole, 
 
 
 def _starting_point(gap: Whole, room: Whole, spare: Whole, network: FlowNetwork) -> tuple[Whole, int]:
-    """Where mass lies at first, and the price that certifies it, so that searches start on the scarce side.
+    """Return where mass lies at first, and the price that certifies it, so that searches start on the scarce side.
 
     Where more has to be removed than the tolerance absorbs, all of it is removed at first and cells with room search
     for it; the other way round, each excess would search for room that is already taken. Likewise for adding.

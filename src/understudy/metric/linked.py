@@ -136,7 +136,7 @@ def cardinality(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema,
 
 
 def child_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> float:
-    """The mean total variation distance of all pairs of columns of a table."""
+    """Return the mean total variation distance of all pairs of columns of a table."""
     sizes = schema.tables[name].domain
     return _mean(
         _distance([(one[name].codes[a], one[name].codes[b], None) for one in (real, synthetic)], sizes[a], sizes[b])
@@ -145,7 +145,7 @@ def child_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema,
 
 
 def ancestor_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, ancestor: str, name: str) -> float:
-    """The mean total variation distance of pairs of a column of an ancestor and one of a table, over its rows."""
+    """Return the mean total variation distance of pairs of an ancestor's column and one of a table, over its rows."""
     upper, lower = schema.tables[ancestor].domain, schema.tables[name].domain
     places = [_places(one, schema, ancestor, name) for one in (real, synthetic)]
     return _mean(
@@ -163,17 +163,17 @@ def ancestor_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSche
 
 
 def sibling_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> float:
-    """The mean total variation distance of pairs of columns of two siblings; a parent's pairs weigh 1 together."""
+    """Return the mean total variation distance of pairs of columns of siblings; each parent weighs 1."""
     return _compare_pairs(real, synthetic, schema, name, _pair_all_siblings)
 
 
 def consecutive_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSchema, name: str) -> float:
-    """The mean total variation distance of pairs of columns of a sibling and the next one."""
+    """Return the mean total variation distance of pairs of columns of a sibling and the next one."""
     return _compare_pairs(real, synthetic, schema, name, _pair_next_siblings)
 
 
 def lag_correlation(one: LinkedCodes, schema: LinkedSchema, name: str, column: str) -> float:
-    """The correlation of the codes of a column on an axis in consecutive siblings, without missing ones.
+    """Return the correlation of the codes of a column on an axis in consecutive siblings, without missing ones.
 
     It is not a number if the codes of all first or of all second siblings are equal.
     """
@@ -197,7 +197,7 @@ def group_queries(
     rng: np.random.Generator,
     selectivity: float = 0.2,
 ) -> float:
-    """The mean relative error of counts of parents with conditions on the parent, its children and their number.
+    """Return the mean relative error of counts of parents with conditions on the parent, its children and their number.
 
     A condition is a random set of codes of a random column that holds at least a share `selectivity` of the real rows.
     A parent counts if it satisfies its condition, has at least a random number of children, and a different child for
@@ -269,7 +269,7 @@ def _compare_pairs(real: LinkedCodes, synthetic: LinkedCodes, schema: LinkedSche
 
 
 def _pair_all_siblings(rows: TableCodes) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """All ordered pairs of different siblings, each with weight 1 / (k (k - 1))."""
+    """Return all ordered pairs of different siblings, each with weight 1 / (k (k - 1))."""
     starts = np.flatnonzero(rows.numbers == 0)
     sizes = np.diff(starts, append=len(rows.numbers))
     found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []

@@ -167,7 +167,7 @@ def neighbour_network(
 
 
 def _connect_levels(lines: Whole, attribute: Attribute, nodes: int) -> tuple[list[tuple[Whole, Whole]], int]:
-    """Edges from values to their groups, from groups to coarser groups, and at last to the root."""
+    """Return edges from values to their groups, from groups to coarser groups, and at last to the root."""
     edges, below = [], lines
     group = np.arange(attribute.size)
     for level in (*attribute.levels, np.zeros(attribute.size, np.int64)):

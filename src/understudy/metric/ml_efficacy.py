@@ -98,7 +98,7 @@ def _predict(model: str, table: Rows, test: Rows, schema: Schema, target: str) -
 
 
 def _make_features(rows: Rows, schema: Schema, target: str, *, spread: bool) -> NDArray[np.float64]:
-    """One column each for trees; for a regression one term by value, numbers as they are."""
+    """Return one column each for trees; for a regression one term by value, numbers as they are."""
     found: list[NDArray[np.float64]] = []
     for column in schema.coded:
         if column.name == target:

@@ -78,7 +78,7 @@ class _Buckets:
     domain: Domain
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts."""
+        """Return exact counts."""
         return marginals(self.codes, self.domain, cliques)
 
 
@@ -95,7 +95,7 @@ def _put_into_buckets(table: Rows) -> Counted:
 
 
 def assign_buckets(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.int64]:
-    """Buckets 0 .. 99 of width 1.0001 (high - low)/100; an empty cell is bucket 100."""
+    """Return buckets 0 .. 99 of width 1.0001 (high - low)/100; an empty cell is bucket 100."""
     width = 1.0001 * (high - low) / BUCKETS or 1.0
     empty = np.isnan(values)
     place = np.clip(np.floor((np.where(empty, low, values) - low) / width), 0, BUCKETS - 1).astype(np.int64)

@@ -104,7 +104,7 @@ def _compute_gap(table: Wages, group: int) -> float:
 
 
 def _rank(gaps: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Places by descending gap; ties keep the order of the groups."""
+    """Return places by descending gap; ties keep the order of the groups."""
     ranks = np.empty(len(gaps), np.int64)
     ranks[np.argsort(-gaps, kind="stable")] = np.arange(len(gaps))
     return ranks

@@ -63,7 +63,7 @@ def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng
 
 
 def _column_errors(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> dict[str, float]:
-    """By statistic, how far the synthetic one is from the real one, in standard deviations of the real column."""
+    """Return, by statistic, the difference of the synthetic from the real one, in standard deviations of the column."""
     one, other = real[~np.isnan(real)], synthetic[~np.isnan(synthetic)]
     if not len(one) or not len(other):
         return {"mean": 0.0 if len(one) == len(other) else _FARTHEST}
@@ -113,7 +113,7 @@ def _group_errors(real: Rows, synthetic: Rows, name: str, group: str, fewest: in
 def _group_means(
     units: NDArray[np.float64], codes: NDArray[np.integer], size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Rows with a value, the mean of the values and the variance of that mean, by group."""
+    """Return rows with a value, the mean of the values and the variance of that mean, by group."""
     there = ~np.isnan(units)
     rows = np.bincount(codes[there], minlength=size).astype(np.float64)
     least = np.maximum(rows, 1.0)

@@ -70,7 +70,7 @@ def fit_logistic(terms: NDArray[np.float64], labels: NDArray[np.bool_]) -> Logis
 
 
 def _find_independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Columns that are no combination of others, by Cholesky with pivoting on their correlations."""
+    """Return columns that are no combination of others, by Cholesky with pivoting on their correlations."""
     left = matrix.T @ matrix / max(len(matrix), 1)
     diagonal, kept = np.ones(len(left)), list[int]()
     factor = np.zeros((0, len(left)))
@@ -248,7 +248,7 @@ def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
 
 
 def score_in_sample(model: Model, data: Stacked, complexity: float) -> Propensities:
-    """Propensities by a model that is fitted to the same rows."""
+    """Return propensities by a model that is fitted to the same rows."""
     chance, parameters = _fit(model, data, complexity)
     return Propensities(chance(data), data.synthetic, parameters)
 
@@ -256,7 +256,7 @@ def score_in_sample(model: Model, data: Stacked, complexity: float) -> Propensit
 def score_held_out(
     model: Model, data: Stacked, complexity: float, rng: np.random.Generator, *, folds: int = 5, split: float = 0.7
 ) -> Propensities:
-    """Propensities as in the study: in each fold a model fitted to 70 % scores the other 30 %; all are pooled."""
+    """Return propensities as in the study: in each fold a model fitted to 70 % scores the other 30 %; pooled."""
     fold = _assign_folds(data.synthetic, folds, rng)
     chances, labels, parameters = [], [], 0
     for number in range(folds):

@@ -191,5 +191,5 @@ def one_thread() -> AbstractContextManager[object]:
 
 
 def has_sklearn() -> bool:
-    """Whether scikit-learn is installed, which trees and forests need."""
+    """Return whether scikit-learn is installed, which trees and forests need."""
     return find_spec("sklearn") is not None

@@ -82,7 +82,7 @@ class Rows:
         return f"<Rows of {len(self.domain)} columns>"
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells."""
+        """Return exact counts of each clique's cells."""
         return marginals(self.codes, self.domain, cliques)
 
     def take(self, index: NDArray[Any]) -> Rows:
@@ -224,7 +224,7 @@ class PairedCells:
 
 
 def count_pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) -> Iterator[PairedCells]:
-    """The counts of both tables for each clique, in the order of the cliques."""
+    """Return the counts of both tables for each clique, in the order of the cliques."""
     wanted = list(cliques)
     for (clique, one), (_, other) in zip(real.counts(wanted), synthetic.counts(wanted), strict=True):
         yield PairedCells(clique, *align(one, other))

@@ -58,7 +58,8 @@ def find_device() -> Device | None:
         cupy.zeros(1).sum()  # compiles and runs: a driver that is too old is found here
     except Exception:  # not installed, no driver, no device, or one that does not run
         return None
-    return Device(cupy, cupy.asnumpy, lambda: cupy.cuda.runtime.memGetInfo()[0] / 2**20)
+    kept = cupy.get_default_memory_pool()  # what earlier fits used is there for the next
+    return Device(cupy, cupy.asnumpy, lambda: (cupy.cuda.runtime.memGetInfo()[0] + kept.free_bytes()) / 2**20)
 
 
 def make_propagation(tree: JunctionTree, cliques: Iterable[Clique], *, more: int) -> Propagation:

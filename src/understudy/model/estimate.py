@@ -144,7 +144,7 @@ def estimate_as_printed(
 def weigh_as_printed(
     domain: Domain, measurements: Sequence[Measurement], total: float | None
 ) -> tuple[list[Measurement], float]:
-    """Measurements with sigmas for which weights 1/sigma^2 are 1/sigma of the true ones, and the number of rows.
+    """Return measurements with sigmas for which weights 1/sigma^2 are 1/sigma of the true ones, and the number of rows.
 
     The number of rows is estimated from the noise as it is.
     """

@@ -201,7 +201,7 @@ class CellTraining:
         least = _PART * self._largest
 
         def compute_loss(shares: Floats) -> tuple[float, Floats]:
-            """The mean absolute error over the worst cells, and its derivative; no number if there is none."""
+            """Return the mean absolute error over the worst cells, and its derivative; no number if there is none."""
             apart = answers.answers(shares) - targets
             worst = find_worst(np.abs(apart), least)
             pull = np.zeros_like(apart)

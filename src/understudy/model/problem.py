@@ -95,7 +95,7 @@ class Problem:
         return self.propagation.fold_potentials(partial(self._write_potentials, x, None))
 
     def loss(self, answers: Vector) -> float:
-        """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
+        """Return half the sum of squared residuals in units of the noise: minus the log-likelihood."""
         from understudy.model.kernels.descent import half_squares
 
         return self.constant + float(half_squares(self.weights, answers, self.targets))

@@ -159,7 +159,7 @@ class RelaxedModel(Model):
 
 
 def locate_blocks(domain: Domain) -> dict[str, slice]:
-    """Where the codes of each column stand in a relaxed row."""
+    """Return where the codes of each column stand in a relaxed row."""
     ends = np.cumsum([0, *domain.values()]).tolist()
     return {column: slice(ends[i], ends[i + 1]) for i, column in enumerate(domain)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import comb
 from typing import Any
 
 from understudy.accounting import Budget
@@ -97,6 +98,8 @@ def plan_linked(
             for name, share in shares.items():
                 one = replace(schema.virtual_tables[name].schema, privacy_unit=PrivacyUnit(), rows=None, rules=())
                 found = predict(mechanism, PlannedTable.of(one, about), Budget.of(rho=left * float(rho) * share))
-                lines.append((name, Line(epsilon, mechanism, found.expected, found.memory_bytes, found.seconds)))
+                all_pairs = comb(len(one.domain), 2)
+                line = Line(epsilon, mechanism, found.expected, found.memory_bytes, found.seconds, all_pairs)
+                lines.append((name, line))
     odds = {epsilon: odds_of(epsilon, delta) for epsilon in wanted}
     return LinkedPlan(about, delta, shares, tuple(lines), odds, assumed)

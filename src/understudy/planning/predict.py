@@ -37,7 +37,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
-from understudy.mechanism.registry import MECHANISMS, mechanism_classes, setting_names
+from understudy.mechanism.registry import setting_names
 from understudy.model.fit import Fit
 from understudy.planning.made_up import VARIED, Codes, MadeUpSource, made_up_codes
 from understudy.schema import Recoding, Schema
@@ -344,17 +344,13 @@ def _run_trial(name: str, planned: PlannedTable, budget: Budget, share: float, n
 
 def _settings(mechanism: str, source: MadeUpSource) -> dict[str, Any]:
     """Return the settings of a trial: a public table if one is needed, and a smaller limit on the model's size."""
-    names = _setting_names(mechanism)
+    names = setting_names(mechanism)
     return {name: value for name, value in {"public": source, "max_mib": MODEL_MIB}.items() if name in names}
-
-
-def _setting_names(mechanism: str) -> list[str]:
-    return setting_names(MECHANISMS.get(mechanism) or mechanism_classes().get(mechanism))  # the latter takes time
 
 
 def needs_public(mechanism: str) -> bool:
     """Return whether a mechanism uses a public table, which a plan assumes to resemble the private one."""
-    return "public" in _setting_names(mechanism)
+    return "public" in setting_names(mechanism)
 
 
 @lru_cache(maxsize=4 * TABLES)

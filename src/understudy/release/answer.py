@@ -26,6 +26,7 @@ from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean
 from understudy.schema.column import Coded
 from understudy.schema.temporal import Temporal
+from understudy.schema.text import write_with_point
 from understudy.yaml_json import is_yaml_or_json
 
 if TYPE_CHECKING:
@@ -312,14 +313,14 @@ def _normalise(wanted: Any) -> tuple[Any, ...] | list[Any]:
 
 
 def _read_decimals(column: Coded, wanted: Any, dialect: Dialect) -> Any:
-    """Write numbers with the decimal mark of the file, as in `cost>"1000,50"`, with a point."""
+    """Write numbers as the file has them, as in `cost>"1.000,50"`, with a point."""
     if isinstance(wanted, tuple | list):
         return type(wanted)(_read_decimals(column, value, dialect) for value in wanted)
     if isinstance(wanted, Excluded):
         return Excluded(_read_decimals(column, wanted.value, dialect))
     if column.kind not in ("integer", "number") or not isinstance(wanted, str) or wanted in column.missing:
         return wanted
-    return wanted.replace(dialect.group, "").replace(dialect.decimal, ".") if dialect.decimal in wanted else wanted
+    return write_with_point(wanted.strip(), dialect.decimal, dialect.group)
 
 
 def _is_empty(value: Any) -> bool:

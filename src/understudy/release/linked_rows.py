@@ -66,18 +66,19 @@ class DrawStep:
         given: the known columns that it is drawn given.
         table: the weight of each code, for each combination of their codes.
         alone: the model's distribution of the column.
-        targets: by known column that was measured with it, the model's distribution of the column given that one alone.
+        targets: by known columns that were measured with it, the model's distribution of the column given these alone,
+            one line for each combination of their codes.
         ordered: whether its codes are declared ones, limited by the order of siblings; else they are merged ones.
-        factors: by known column that is not among `given`, factors of these weights for each of its codes.
+        factors: by known columns that are not all among `given`, factors of these weights for each combination.
     """
 
     column: VirtualColumn
     given: Clique
     table: NDArray[np.float64]
     alone: NDArray[np.float64]
-    targets: Mapping[str, NDArray[np.float64]]
+    targets: Mapping[Clique, NDArray[np.float64]]
     ordered: bool
-    factors: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    factors: Mapping[Clique, NDArray[np.float64]] = field(default_factory=dict)
 
     def chances(
         self, known: Mapping[str, NDArray[Any]], domain: Mapping[str, int], allowed: NDArray[np.bool_] | None
@@ -85,8 +86,8 @@ class DrawStep:
         """Return the chance of each code for each row, among those that are allowed; even where none has weight."""
         rows = len(next(iter(known.values())))
         chances = self.table[row_groups(self.given, known, domain, rows)]
-        for column, factor in self.factors.items():
-            chances *= factor[known[column]]
+        for columns, factor in self.factors.items():
+            chances *= factor[row_groups(columns, known, domain, rows)]
         if allowed is not None:
             chances = np.where(allowed, chances, 0.0)
         totals = chances.sum(axis=1, keepdims=True)
@@ -358,17 +359,19 @@ def _find_steps(virtual: VirtualTable, part: Release, schema: LinkedSchema) -> l
     members = find_members(part.recoding, part.schema, part.measurements, part.settings.get("rare"))
     found, plan = list[DrawStep](), plan_draws(part.model, list(own))
     known = [column.name for column in virtual.columns if column.role != "own"]
-    measured = [set(one.clique) for one in part.measurements]
+    measured = dict.fromkeys(one.clique for one in part.measurements)
     for name, given, table in plan:
         column, size = own[name], part.model.domain[name]
-        tied = [one for one in known if any({one, name} <= clique for clique in measured)]
-        marginals = part.model.project_many([(name,), *((one, name) for one in tied)])
+        cliques = [tuple(one for one in known if one in clique) for clique in measured if name in clique]
+        pairs = [(one,) for one in known if any(one in clique for clique in cliques)]
+        tied = [*dict.fromkeys(one for one in cliques if len(one) > 1), *pairs]
+        marginals = part.model.project_many([(name,), *((*one, name) for one in tied)])
         tables = [table, *(np.maximum(one, 0.0).reshape(-1, size) for one in marginals.values())]
         ordered = rank is not None and column.part == link.order[0] and not column.gap
         if ordered:
             tables = [_spread(one, name, part, members) for one in tables]
-        table, alone, *pairs = (one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables)
-        found.append(DrawStep(column, given, table, alone[0], dict(zip(tied, pairs, strict=True)), ordered))
+        table, alone, *others = (one / np.maximum(one.sum(axis=1, keepdims=True), 1e-300) for one in tables)
+        found.append(DrawStep(column, given, table, alone[0], dict(zip(tied, others, strict=True)), ordered))
         known.append(name)
     return found
 
@@ -394,28 +397,34 @@ def _fit_step(
 ) -> tuple[DrawStep, NDArray[np.int64]]:
     """Return a step with factors that meet its targets on these rows, and a code for each row."""
     chances = step.chances(known, domain, allowed)
-    codes = {one: np.asarray(known[one], np.int64) for one in step.targets}
-    places = {one: (np.arange(domain[one])[:, None] == code) * weights for one, code in codes.items()}
-    codes[""], places[""] = np.zeros(len(weights), np.int64), weights[None, :]
-    targets = {**step.targets, "": step.alone[None, :]}  # last: without it, errors of siblings would add up
+    targets = {**step.targets, (): step.alone[None, :]}  # last: without it, errors of siblings would add up
+    groups = {one: row_groups(one, known, domain, len(weights)) for one in targets}
     factors = {one: np.ones_like(target) for one, target in targets.items()}
     for _ in range(_ROUNDS):
         for one, target in targets.items():
-            have = places[one] @ chances
+            have = _sum_groups(groups[one], chances * weights[:, None], len(target))
             want = target * have.sum(axis=1, keepdims=True)
             ratio = np.divide(want, have, out=np.ones_like(have), where=have > 1e-9)
             ratio = np.clip(ratio * factors[one], 1 / _LARGEST_FACTOR, _LARGEST_FACTOR) / factors[one]
             factors[one] *= ratio
-            chances *= ratio[codes[one]]
+            chances *= ratio[groups[one]]
             chances /= np.maximum(chances.sum(axis=1, keepdims=True), 1e-300)
     drawn, sizes = _draw(chances, rng), [domain[one] for one in step.given]
-    table = step.table.reshape(*sizes, -1) * factors.pop("")[0]
-    for axis, one in enumerate(step.given):
-        if one in factors:
-            shape = [1] * len(sizes) + [table.shape[-1]]
-            shape[axis] = sizes[axis]
-            table = table * factors.pop(one).reshape(shape)
-    return replace(step, table=table.reshape(step.table.shape), factors=factors), drawn
+    table = step.table.reshape(*sizes, -1)
+    for columns in [one for one in factors if set(one) <= set(step.given)]:
+        order = sorted(columns, key=step.given.index)
+        factor = factors.pop(columns).reshape(*(domain[one] for one in columns), -1)
+        factor = np.moveaxis(factor, [columns.index(one) for one in order], range(len(order)))
+        shape = [domain[one] if one in columns else 1 for one in step.given]
+        table = table * factor.reshape(*shape, -1)
+    table = table.reshape(step.table.shape)
+    table /= np.maximum(table.sum(axis=1, keepdims=True), 1e-300)
+    return replace(step, table=table, factors=factors), drawn
+
+
+def _sum_groups(groups: NDArray[np.int64], values: NDArray[np.float64], many: int) -> NDArray[np.float64]:
+    """Return the sums of the lines of each group."""
+    return np.stack([np.bincount(groups, column, minlength=many) for column in values.T], axis=1)
 
 
 def _draw_codes(

@@ -445,7 +445,7 @@ def _count_pair(table: Rows, first: Coded, second: Coded) -> NDArray[np.int64]:
 
 
 def _compare_within(standin: Rows, real: Rows, column: Coded, other: Coded) -> NDArray[np.float64]:
-    """Distances of the distributions of `other`, by value of `column`; 1 where the stand-in has no such row."""
+    """Return distances of the distributions of `other`, by value of `column`; 1 where the stand-in has no such row."""
     made, truth = (_count_pair(table, column, other) for table in (standin, real))
     shares = [counts / np.maximum(counts.sum(axis=1, keepdims=True), 1) for counts in (made, truth)]
     distances: NDArray[np.float64] = np.abs(shares[0] - shares[1]).sum(axis=1) / 2

@@ -177,14 +177,14 @@ class RunFile:
 
     def _settings(self, mechanism: str, given: dict[str, Any]) -> dict[str, Any]:
         """Return the mechanism's settings, including those that are keys of the file, with resolved paths."""
-        from understudy.mechanism.registry import AUTO, CHOICES, mechanism_classes, setting_names
+        from understudy.mechanism.registry import AUTO, CHOICES, setting_names
 
         content, found = self.content, {key: value for key, value in given.items() if key != "name"}
         if content.get("keep"):
             found["keep"] = [_parse_clique(entry, self.path) for entry in content["keep"]]
         if mechanism == AUTO:
             mechanism = CHOICES[0] if not content.get("keep") else "mst"
-        takes_workload = "workload" in setting_names(mechanism_classes().get(mechanism))
+        takes_workload = "workload" in setting_names(mechanism)
         if content.get("workload") is not None and (takes_workload or not content.get("quality")):
             found["workload"] = self._workload()  # otherwise the workload is only for the measured quality
         return found

@@ -134,7 +134,7 @@ class Axis:
         return self._place(codes, rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), _FIXED[draw]))
 
     def mean_values(self, draw: Draw = "uniform") -> NDArray[np.float64]:
-        """By code, the mean of the values that `decode` draws for it."""
+        """Return, by code, the mean of the values that `decode` draws for it."""
         shares = (np.arange(_SHARES) + 0.5) / _SHARES if draw == "uniform" else np.array([_FIXED[draw]])
         values = self._place(np.repeat(np.arange(self.size), len(shares)), np.tile(shares, self.size))
         mean: NDArray[np.float64] = values.reshape(self.size, -1).mean(axis=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -175,10 +175,13 @@ _CODE_NAME = re.compile(r"(?i:(^|[_\W])(id|code|cd)($|[_\W]))|[a-z](I[dD]|Code)$
 _UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 _SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
-_SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
-_WITH_TIME = re.compile(r"\s*[\d./-]+\s+\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?\s*")
-_ISO_TIME = re.compile(r"\s*\d{4}-\d\d-\d\d([T ])\d\d:\d\d(:\d\d(\.0+)?)?(Z?)\s*")
-_CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?\s*")
+_NAMED_FORMATS = ("%d-%b-%Y", "%d %b %Y", "%d%b%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%d-%b-%y", "%d%b%y")
+_SHORT_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2}")
+_NAMED_DATE = re.compile(r"\d{1,2}[ -]?[A-Za-z]{3,9}[ -]?(\d{2}){1,2}|[A-Za-z]{3,9} \d{1,2}, \d{4}")
+_DIGIT_FORMATS = {8: "%Y%m%d", 14: "%Y%m%d%H%M%S"}
+_DAY_AND_TIME = re.compile(r"\s*(.*?)(\s+\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?)?\s*")
+_ISO_TIME = re.compile(r"\s*\d{4}-\d\d-\d\d([T ])\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(?::?\d\d)?)?\s*")
+_CLOCK = re.compile(r"\s*(([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?|(0?[1-9]|1[0-2]):[0-5]\d(:[0-5]\d)?(\s?)[AaPp][Mm])\s*")
 _WITH_UNIT = re.compile(r"\s*([€$£]?)\s*[+-]?\d[\d.,']*\s*([^\d\s.,]{0,8})\s*")
 _YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
 
@@ -240,12 +243,14 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
     forms: dict[str, dict[str, Any]] = {}
-    dates: dict[str, _Days] = {}
+    dates: dict[str, _Times] = {}
+    moments: dict[str, _Times] = {}
     for name in names:
         seen = profile_column(cells[name], dialect)
         field, note = _propose(name, seen)
-        if field.get("type") == "date":
-            dates[name] = _read_days(name, field, cells[name], dialect)
+        if field.get("type") in ("date", "datetime"):
+            times = dates if field["type"] == "date" else moments
+            times[name] = _read_times(name, field, cells[name], dialect)
         if field.get("type") != "integer":
             del cells[name]  # whole numbers may turn out to be days between dates
         fields.append({"name": name} | field)
@@ -263,9 +268,10 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
     questions = _questions(repeated) if unit is None else ()
-    if orders := _find_orders(dates):
-        ours["rules"] = [{"order": order} for order in orders]
-        questions += tuple(_ORDER_QUESTION.format(order=" <= ".join(order)) for order in orders)
+    orders = _find_orders(dates)
+    if chains := orders + _find_orders(moments):
+        ours["rules"] = [{"order": chain} for chain in chains]
+        questions += tuple(_ORDER_QUESTION.format(order=" <= ".join(chain)) for chain in chains)
     for place, field in enumerate(fields):
         name = field["name"]
         if field.get("type") == "integer" and (pair := _find_difference(name, cells[name], dates, orders, dialect)):
@@ -276,39 +282,39 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     return Draft({"fields": fields, "understudy": ours}, notes, questions)
 
 
-_Days: TypeAlias = tuple[NDArray[Any], NDArray[np.bool_]]
-"""The days of a column of dates, and which cells are dates."""
+_Times: TypeAlias = tuple[NDArray[Any], NDArray[np.bool_]]
+"""The days of a column of dates, or the microseconds of one of datetimes, and which cells are such."""
 _ORDER_QUESTION = (
     "Almost every row has {order}, so a rule was proposed. Keep it if it is true by definition; otherwise remove it "
     "from `rules`."
 )
 
 
-def _read_days(name: str, field: Mapping[str, Any], cells: Any, dialect: Dialect) -> _Days:
+def _read_times(name: str, field: Mapping[str, Any], cells: Any, dialect: Dialect) -> _Times:
     column = parse_field({"name": name, **field}, 0)
-    assert isinstance(column, AxisColumn)  # noqa: S101 - a date
+    assert isinstance(column, AxisColumn)  # noqa: S101 - dates or datetimes
     cells = cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells
-    days, valid = column.units(cells, dialect)
-    return days, valid & (column.encode(cells, dialect)[name] < column.ordinary)
+    times, valid = column.units(cells, dialect)
+    return times, valid & (column.encode(cells, dialect)[name] < column.ordinary)
 
 
-def _find_orders(dates: Mapping[str, _Days]) -> list[list[str]]:
+def _find_orders(times: Mapping[str, _Times]) -> list[list[str]]:
     """Find chains of dates that are in order in almost every row, and not only because their years differ."""
 
     def median(name: str) -> float:
-        days, there = dates[name]
-        return float(np.median(days[there])) if there.any() else 0.0
+        found, there = times[name]
+        return float(np.median(found[there])) if there.any() else 0.0
 
     chains: list[list[str]] = []
-    for name in sorted(dates, key=median):
-        if chains and _are_in_order(dates[chains[-1][-1]], dates[name]):
+    for name in sorted(times, key=median):
+        if chains and _are_in_order(times[chains[-1][-1]], times[name]):
             chains[-1].append(name)
         else:
             chains.append([name])
     return [chain for chain in chains if len(chain) > 1]
 
 
-def _are_in_order(earlier: _Days, later: _Days) -> bool:
+def _are_in_order(earlier: _Times, later: _Times) -> bool:
     both = earlier[1] & later[1]
     if both.sum() < _FEWEST_PAIRS:
         return False
@@ -318,7 +324,7 @@ def _are_in_order(earlier: _Days, later: _Days) -> bool:
 
 
 def _find_difference(
-    name: str, cells: Any, dates: Mapping[str, _Days], orders: list[list[str]], dialect: Dialect
+    name: str, cells: Any, dates: Mapping[str, _Times], orders: list[list[str]], dialect: Dialect
 ) -> tuple[str, str] | None:
     """Find the later and the earlier date whose difference in days a column of whole numbers is in almost every row."""
     numbers = parse_numbers(to_text(cells), dialect.decimal, dialect.group) if orders else np.zeros(0)
@@ -354,6 +360,8 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _propose_typed_moment(seen)
+    if (digits := _propose_digit_date(seen)) is not None:
+        return digits
     if (_CODE_NAME.search(name) or _looks_like_codes(seen)) and (codes := _propose_codes(seen)) is not None:
         return codes
     for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
@@ -541,23 +549,45 @@ def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[flo
 def _candidate_formats(seen: Profile) -> tuple[str | None, ...]:
     """Return the date formats to try.
 
-    Years of two digits only if the first cells have them, because they are slow to parse.
+    Years of two digits and names of months only if the first cells have them, because they are slow to parse.
     """
     first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
-    if first and all(map(_SHORT_DATE.fullmatch, first)):
-        return _SHORT_FORMATS
-    timed = list(filter(None, map(_WITH_TIME.fullmatch, first)))
+    parts = list(filter(None, map(_DAY_AND_TIME.fullmatch, first)))
+    days: tuple[str | None, ...] = _DATE_FORMATS
+    for form, formats in ((_SHORT_DATE, _SHORT_FORMATS), (_NAMED_DATE, _NAMED_FORMATS)):
+        if parts and all(form.fullmatch(part[1]) for part in parts):
+            days = formats
+    timed = [part for part in parts if part[2]]
     if 2 * len(timed) <= len(first):
-        return _DATE_FORMATS
-    noon = any(match[2] for match in timed)
-    clock = ("%I" if noon else "%H") + ":%M" + (":%S" if any(match[1] for match in timed) else "") + " %p" * noon
-    return (None, *(f"{day} {clock}" for day in _DATE_FORMATS if day))
+        return days
+    return (None, *(f"{day} {_clock_pattern([part[2] for part in timed])}" for day in days if day))
 
 
-def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _clock_pattern(texts: Sequence[str]) -> str:
+    """Return the pattern of times of day such as 15:16, 8:30:00 or 3:16 PM."""
+    seconds = ":%S" if any(text.count(":") > 1 for text in texts) else ""
+    noon = next((found[1] for text in texts if (found := re.search(r"(\s?)[AaPp][Mm]", text))), None)
+    return f"%H:%M{seconds}" if noon is None else f"%I:%M{seconds}{noon and ' '}%p"
+
+
+def _propose_digit_date(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Propose a date for digits such as 20240131, if nearly all are dates from 1900 to 2100."""
+    lengths = {len(text.strip()) for text in seen.texts[:100]} & _DIGIT_FORMATS.keys()
+    if not lengths or not seen.whole:
+        return None
+    pattern = _DIGIT_FORMATS[lengths.pop()]
+    days, valid, _ = seen.moments(pattern)
+    years = np.where(valid, days, 0).astype("datetime64[D]").astype("datetime64[Y]").astype(np.int64) + 1970
+    valid &= (years >= 1900) & (years <= 2100)
+    if seen.counts[valid].sum() < (1 - _ODD_SHARE) * seen.filled:
+        return None
+    return _propose_moment(seen, (pattern,))
+
+
+def _propose_moment(seen: Profile, formats: tuple[str | None, ...] | None = None) -> tuple[dict[str, Any], str] | None:
     found: dict[str, NDArray[np.bool_]] = {}
     iso_days, iso, iso_time = seen.moments(None)
-    for pattern in _candidate_formats(seen):
+    for pattern in _candidate_formats(seen) if formats is None else formats:
         days, valid, has_time = seen.moments(pattern)
         if pattern is not None and has_time == iso_time and valid.any():  # a column with a pattern also reads ISO 8601
             days, valid = np.where(valid, days, iso_days), valid | iso
@@ -572,14 +602,14 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
             pattern = pattern or _find_iso_form(seen, valid, has_time=has_time)
             field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
             field["constraints"] = limits | _required_constraint(seen, missing).get("constraints", {})
-            note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
+            note = "; two digits are a year from 1969 to 2068" if pattern and "%y" in pattern else ""
             note = f"bounds widened to whole years{note}{besides}"
             grain = "minute" if pattern and has_time and "%S" not in pattern else None
             return field | _our_keys(missing=missing, resolution=grain, bins={"width": "1 month"}), note
         if valid.any():
             found[pattern or "%Y-%m-%d"] = valid
     if found:
-        short = np.array([_SHORT_DATE.fullmatch(text) is not None for text in seen.texts])
+        short = np.array([_SHORT_DATE.fullmatch(text.strip()) is not None for text in seen.texts])
         found |= {"years of two digits": short} if short.any() else {}
     if (
         len(found) > 1
@@ -593,7 +623,8 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
 def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -> str | None:
     """Return how most cells write ISO 8601, such as "%Y-%m-%d %H:%M"; None if they write it as the schema's default.
 
-    Dates that all have the time 00:00:00 keep it.
+    Dates that all have the time 00:00:00 keep it. Synthetic moments are whole seconds in UTC, so fractions are left out
+    unless they are zero, and an offset is written as +00:00.
     """
     forms: dict[str | None, int] = {}
     for text, count in zip(itertools.compress(seen.texts, valid), seen.counts[valid], strict=True):
@@ -601,7 +632,8 @@ def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -
         if found := _ISO_TIME.fullmatch(text):
             between, seconds, fraction, zone = found.groups()
             clock = ("%H:%M" if has_time else "00:00") + (":%S" if has_time else ":00") * bool(seconds)
-            form = f"%Y-%m-%d{between}{clock}{fraction or ''}{zone}"
+            zeros = fraction if fraction and not fraction.strip(".0") else ""
+            form = f"%Y-%m-%d{between}{clock}{zeros}{re.sub('[0-9]', '0', zone or '').replace('-', '+')}"
         forms[form] = forms.get(form, 0) + int(count)
     usual = max(forms, key=lambda form: forms[form], default=None)
     return None if usual == "%Y-%m-%dT%H:%M:%S" else usual
@@ -626,10 +658,9 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if missing is None or not valid.any():
         return None
     limits = {"minimum": 0, "maximum": 86399} | _required_constraint(seen, missing).get("constraints", {})
-    resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
-    ours = _our_keys(missing=missing, resolution=resolution, bins={"width": "1 hour"})
+    pattern = _clock_pattern(list(itertools.compress(seen.texts, valid)))
+    ours = _our_keys(missing=missing, resolution="second" if "%S" in pattern else "minute", bins={"width": "1 hour"})
     note = f"times of day, coded as seconds since midnight{besides}"
-    pattern = "%H:%M:%S" if resolution == "second" else "%H:%M"
     return {"type": "duration", "format": pattern, "constraints": limits} | ours, note
 
 

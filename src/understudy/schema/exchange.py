@@ -288,7 +288,7 @@ def from_domain(parsed: Any) -> Imported:
 
 
 def _size_of(about: Any) -> Any:
-    """The number of codes of a column, as in ``2`` and ``{"type": "discrete", "domain": 2}``."""
+    """Return the number of codes of a column, as in ``2`` and ``{"type": "discrete", "domain": 2}``."""
     return about.get("domain") if isinstance(about, Mapping) else about
 
 

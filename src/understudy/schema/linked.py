@@ -241,12 +241,12 @@ class LinkedSchema:
         ]
 
     def own_parts(self, table: str) -> dict[str, int]:
-        """The coded columns of a table and its numbers of children, with their sizes."""
+        """Return the coded columns of a table and its numbers of children, with their sizes."""
         parts: dict[str, int] = dict(self.tables[table].domain)
         return parts | {f"#{child}": self.links[child].max_children + 1 for child in self.children(table)}
 
     def order_rank(self, table: str) -> NDArray[np.int64] | None:
-        """The place of each code of the first order column in the order of siblings; None without an order.
+        """Return the place of each code of the first order column in the order of siblings; None without an order.
 
         Codes that are no values of the axis (missing ones) come last.
         """
@@ -302,7 +302,7 @@ class LinkedSchema:
         return VirtualColumn(f"{table}.#", table, "#", "context", groups[: self.links[table].max_children])
 
     def gap_part(self, table: str) -> str | None:
-        """The order column whose code is a gap since the previous sibling in `next`; None if it is not coded so."""
+        """Return the order column that `next` codes as the gap since the previous sibling; None if it does not."""
         link = self.links[table]
         if not link.order:
             return None
@@ -354,7 +354,7 @@ class LinkedSchema:
         return VirtualTable(name, kind, table, tuple(columns), schema)
 
     def _order_rules(self, table: str) -> tuple[Order, ...]:
-        """The rule of `next` that a row follows its previous sibling in the first order column."""
+        """Return the rule of `next` that a row follows its previous sibling in the first order column."""
         link = self.links[table]
         if not self._keeps_codes(table):
             return ()
@@ -362,7 +362,7 @@ class LinkedSchema:
         return (Order(order=tuple(reversed(names) if link.descending[0] else names), strict=link.strict),)
 
     def _keeps_codes(self, table: str) -> bool:
-        """Whether the first order column of the previous sibling is coded like the column itself, and has an order."""
+        """Return whether the previous sibling's first order column is coded like the column, and has an order."""
         link = self.links[table]
         if not link.order or self.gap_part(table) is not None:
             return False
@@ -456,7 +456,7 @@ class LinkedSchema:
 
 
 def is_package(content: Any) -> bool:
-    """Whether the content of a schema file is that of several tables."""
+    """Return whether the content of a schema file is that of several tables."""
     return isinstance(content, Mapping) and "resources" in content
 
 
@@ -491,7 +491,7 @@ def order_values(schema: Schema, name: str, cells: Any, *, down: bool) -> list[N
 
 
 def gap_codes(size: int) -> NDArray[np.int64]:
-    """The smallest gap of each code of a gap, in codes of the column: 0, 1, 2, 3, 5, 9, ...; one more for no gap.
+    """Return the smallest gap of each gap code, in codes of the column: 0, 1, 2, 3, 5, 9, ...; one more for no gap.
 
     The last entry stands for rows of which one of the two values is missing.
 
@@ -515,7 +515,7 @@ def _join(table: str, part: str) -> str:
 
 
 def _count_ordered_codes(column: Coded) -> int:
-    """How many of a column's first codes lie in order; 0 if they have none."""
+    """Return how many of a column's first codes lie in order; 0 if they have none."""
     if isinstance(column, AxisColumn):
         return column.ordinary
     return len(column.values) if isinstance(column, Categorical) and column.kind == "ordinal" else 0
@@ -603,7 +603,7 @@ class _Package:
         return str(path)
 
     def _owner(self, name: str) -> Mapping[str, Any] | None:
-        """The foreign key that leads to the unit; keys to public tables are ordinary columns."""
+        """Return the foreign key that leads to the unit; keys to public tables are ordinary columns."""
         found = []
         for key in self._resources[name]["schema"].get("foreignKeys", []):
             reference = key.get("reference", {}) if isinstance(key, Mapping) else {}

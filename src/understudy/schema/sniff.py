@@ -161,12 +161,15 @@ def _guess_decimal(rows: list[list[str]], delimiter: str) -> str:
 def _guess_group(rows: list[list[str]], decimal: str) -> str:
     """Guess the mark between thousands.
 
-    A number has it together with the decimal mark, and no number has it elsewhere.
+    A number has it together with the decimal mark, and no number has it elsewhere. An apostrophe is enough by itself.
     """
+    cells = [cell.strip() for row in rows for cell in row]
+    for mark in "'\u2019":
+        if any(re.fullmatch(rf"[+-]?[0-9]{{1,3}}({mark}[0-9]{{3}})+(\{decimal}[0-9]+)?", cell) for cell in cells):
+            return mark
     mark = "." if decimal == "," else ","
     both = re.compile(rf"[+-]?[0-9]{{1,3}}(\{mark}[0-9]{{3}})+\{decimal}[0-9]+")
     other = re.compile(rf"[+-]?[0-9]+\{mark}[0-9]+")
-    cells = [cell.strip() for row in rows for cell in row]
     thousands = re.compile(rf"[+-]?[0-9]{{1,3}}\{mark}[0-9]{{3}}")
     odd = any(other.fullmatch(cell) and not thousands.fullmatch(cell) for cell in cells)
     return mark if not odd and any(map(both.fullmatch, cells)) else ""

@@ -270,7 +270,7 @@ class Temporal(AxisColumn):
         odd cell.
         """
         if self.kind == "duration":
-            return parse_durations(text, dialect.decimal, dialect.group)
+            return self._read_durations(text, dialect)
         read = parse_dates if self.kind == "date" else parse_datetimes
         if self.pattern is None:
             return read(text, None)
@@ -279,6 +279,13 @@ class Temporal(AxisColumn):
             if len(odd := np.flatnonzero(~valid)):
                 units, valid = units.copy(), valid.copy()
                 units[odd], valid[odd] = read(_keep_full_iso(text.take(pa.array(odd)), pattern), pattern)
+        return units, valid
+
+    def _read_durations(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        units, valid = parse_durations(text, dialect.decimal, dialect.group)
+        if self.pattern is not None and "%p" in self.pattern and not valid.all():  # 3:16 PM
+            moments, noon = parse_datetimes(text, self.pattern)
+            units, valid = np.where(valid, units, moments % MICROSECONDS["day"]), valid | noon
         return units, valid
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:

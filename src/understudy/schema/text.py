@@ -199,16 +199,25 @@ def parse_exact_number(text: str, decimal: str = ".", group: str = "") -> int | 
     Digits alone are a whole number of any length. Any other notation is the floating point number that a reader of
     files would produce.
     """
-    bare = text.strip()
-    if group and re.fullmatch(rf"[+-]?[0-9]{{1,3}}({re.escape(group)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?", bare):
-        bare = bare.replace(group, "")
-    bare = bare.replace(decimal, ".")
+    bare = write_with_point(text.strip(), decimal, group)
     if _HEXADECIMAL.fullmatch(bare):
         number = int(bare, 16)
         return number if number < 1 << 63 else number - (1 << 64)
     if re.match(_NUMBER, bare) or re.match(_INFINITE, bare):
         return int(bare) if len(bare) < _WHOLE_DIGITS and _WHOLE.fullmatch(bare) else float(bare)
     return None
+
+
+def write_with_point(number: str, decimal: str, group: str) -> str:
+    """Write a number of a file with a decimal point and without marks between groups of three digits."""
+    if group and re.search(_grouped_pattern(decimal, group), number):
+        number = number.replace(group, "")
+    return number.replace(decimal, ".")
+
+
+def _grouped_pattern(decimal: str, group: str) -> str:
+    """Return a regular expression for numbers with a mark between groups of three digits: 1.234.567,8."""
+    return rf"^[+-]?[0-9]{{1,3}}({re.escape(group)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?$"
 
 
 def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
@@ -240,7 +249,8 @@ def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.
     """Parse an arrow array of text into floating point numbers, including infinities; NaN where there is none."""
     text = pc.utf8_trim_whitespace(text)
     if group:
-        text = pc.replace_substring(text, group, "")
+        grouped = pc.match_substring_regex(text, _grouped_pattern(decimal, group))
+        text = pc.if_else(pc.fill_null(grouped, False), pc.replace_substring(text, group, ""), text)
     if decimal != ".":
         text = pc.replace_substring(text, decimal, ".")
     try:  # if every cell is a number

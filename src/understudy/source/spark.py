@@ -30,7 +30,7 @@ class SparkGrammar:
     words = "string"
 
     def comparable(self, cell: EngineColumn) -> str:
-        """Times as days and microseconds, so that no literal depends on the session's zone."""
+        """Write times as days and microseconds, so that no literal depends on the session's zone."""
         name = str(cell.kind)
         if name in ("int64", "double"):
             return f"cast({cell.sql} as {'bigint' if name == 'int64' else 'double'})"

@@ -166,7 +166,7 @@ class Visit:
         return "hx-request" in self.request.headers and "hx-boosted" not in self.request.headers
 
     def project(self) -> Project:
-        """The project of the address.
+        """Return the project of the address.
 
         Raises:
             Missing: if there is none, or an analyst may not see it.

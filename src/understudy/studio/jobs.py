@@ -108,7 +108,7 @@ class Job:
         return STAGES.get(self.stage, "Working")
 
     def time_left(self, expected: float | None) -> str:
-        """The remaining time, roughly, in words.
+        """Return the remaining time, roughly, in words.
 
         Args:
             expected: about how many seconds the whole job takes; None if unknown.

@@ -137,7 +137,7 @@ class Project:
     # -- the schema ------------------------------------------------------------------------------------------------
 
     def content(self) -> dict[str, Any] | None:
-        """The content of the schema as it is edited; None before there is a draft."""
+        """Return the content of the schema as it is edited; None before there is a draft."""
         try:
             return dict(read_json(self.draft_file.read_bytes()))
         except FileNotFoundError:

@@ -185,7 +185,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def learn_discriminant(seen: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of features, fitted on some pairs, whose weighted sum separates the tables best (Fisher 1936).
+    """Return weights of features, fitted on some pairs, whose weighted sum separates the tables best (Fisher 1936).
 
     Directions without noise count most: noise that was used twice cancels in a difference.
     """
@@ -260,7 +260,7 @@ class Audit:
         return "So few pairs could not have found any leak by counting."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         from understudy import __version__
 
         setup = self.setup
@@ -519,7 +519,7 @@ def _set_up(
 
 
 def _time_pair(bench: Bench, runs: int = 5) -> float:
-    """Seconds that a pair takes; the first, which may compile, does not count."""
+    """Return the seconds that a pair takes; the first, which may compile, does not count."""
     bench.pairs(1)
     start = time.perf_counter()
     bench.pairs(runs)

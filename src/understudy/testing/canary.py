@@ -74,7 +74,7 @@ class Canary:
 
 
 def _layers(content: bytes) -> Iterator[bytes]:
-    """The bytes and what is packed in them: members of zip files, compressed base64 in JSON lines."""
+    """Return the bytes and what is packed in them: members of zip files, compressed base64 in JSON lines."""
     yield content
     if zipfile.is_zipfile(BytesIO(content)):
         with zipfile.ZipFile(BytesIO(content)) as archive:

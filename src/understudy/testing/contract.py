@@ -46,7 +46,7 @@ SIZES = {"a": 3, "b": 2, "c": 4, "d": 1}
 
 
 def check_settings(mechanism: Mechanism) -> None:
-    """A subclass of `Mechanism` with plain settings that JSON keeps, registered under its name."""
+    """Check that it is a subclass of `Mechanism` with plain settings that JSON keeps, registered under its name."""
     kind: Any = type(mechanism)
     expect(issubclass(kind, Mechanism), "a mechanism is a subclass of understudy.Mechanism, so its settings are frozen")
     expect(kind.__doc__, "a mechanism says what it does")
@@ -57,7 +57,7 @@ def check_settings(mechanism: Mechanism) -> None:
 
 
 def check_spending(mechanism: Mechanism) -> None:
-    """For every kind of budget and of neighbours, the noise drawn matches the charges, which are within budget."""
+    """Check that the noise matches the charges, within the budget, for every kind of budget and neighbours."""
     for budget in _budgets(mechanism):
         for max_rows, public in ((1, None), (3, None), (1, 60), (3, 60)):
             source = CodedSource(SIZES, _rows(60), max_rows=max_rows, rows_public=public)
@@ -77,7 +77,7 @@ def check_share(mechanism: Mechanism) -> None:
 
 
 def check_refusal(mechanism: Mechanism) -> None:
-    """A share above the budget is refused before rows are read."""
+    """Check that a share above the budget is refused before rows are read."""
     table = PrivateTable(SealedSource(SIZES, _rows(60)), Budget.of(rho=1e-3))
     try:
         mechanism.fit(table, rho=1.0)
@@ -87,7 +87,7 @@ def check_refusal(mechanism: Mechanism) -> None:
 
 
 def check_twin(mechanism: Mechanism) -> None:
-    """The same answers give the same fit and progress whatever the rows: all that it knows came through the gate.
+    """Check that the same answers give the same fit and progress: all that it knows came through the gate.
 
     It asks the gate for what depends on the sensitivity or the kind of noise, and reads no account and no neighbour
     relation.
@@ -110,7 +110,7 @@ def check_extremes(mechanism: Mechanism) -> None:
 
 
 def check_public_rows(mechanism: Mechanism) -> None:
-    """Where the number of rows is public, it is the model's total."""
+    """Check that the model's total is the number of rows where that is public."""
     table = PrivateTable(CodedSource(SIZES, _rows(60), rows_public=60), Budget.of(rho=1.0))
     total = mechanism.fit(table, rho=1.0).model.total
     expect(abs(total - 60) < 1e-6 * 60, "the declared number of rows is not the model's total")
@@ -129,7 +129,7 @@ def check_finish(mechanism: Mechanism) -> None:
 
 
 def check_rules(mechanism: Mechanism) -> None:
-    """Cells that the domain forbids have no probability and no sampled row; footprints work with rules."""
+    """Check that forbidden cells have no probability and no sampled row, and that footprints work with rules."""
     mask = np.zeros((SIZES["a"], SIZES["c"]), np.bool_)
     mask[0, 1:] = mask[2, 0] = True
     source = CodedSource(SIZES, _rows(200))
@@ -146,7 +146,7 @@ def check_rules(mechanism: Mechanism) -> None:
 
 
 def check_footprint(mechanism: Mechanism) -> None:
-    """The footprint depends on the domain alone, in whole bytes."""
+    """Check that the footprint depends on the domain alone, in whole bytes."""
     needed = mechanism.footprint(CodedSource(SIZES, []).domain)
     for size in (needed.memory_bytes, needed.disk_bytes):
         expect(isinstance(size, int) and size > 0, "a footprint is a positive number of bytes")
@@ -212,7 +212,7 @@ def _rows(count: int, seed: int = 1) -> list[list[int]]:
 
 
 def _check_fit(fit: Fit, table: PrivateTable) -> None:
-    """The model is a distribution over the recoded domain that projects, samples and can be written down."""
+    """Check that the model is a distribution over the recoded domain that projects, samples and can be saved."""
     model, domain = fit.model, fit.recoding.recode(table.domain)
     expect(model.domain == domain, "the model is about the recoded domain")
     expect(np.isfinite(model.total) and model.total > 0, "the model's total is a positive number")
@@ -259,7 +259,7 @@ def _refuse_others(name: str) -> None:
 
 
 def _transcript(mechanism: Mechanism, source: CodedSource, budget: Budget) -> Any:
-    """All that can be seen of a fit."""
+    """Return all that can be seen of a fit."""
     steps: list[Step] = []
     try:
         table = _ClosedTable(source, budget)

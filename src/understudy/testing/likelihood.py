@@ -169,7 +169,7 @@ class WatchedTable(PrivateTable):
         self.ratio.check_paid(self.ratio.divergence - known, self.account.charges[charges:])
 
     def measure(self, cliques: Iterable[Clique], **given: Any) -> list[Measurement]:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         with self._check_payment():
             answers = super().measure(cliques, **given)
             for one in answers:
@@ -181,7 +181,7 @@ class WatchedTable(PrivateTable):
         return answers
 
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         wanted = list(candidates)
         with self._check_payment():
             answer = super().select(wanted, **given)
@@ -204,7 +204,7 @@ class WatchedTable(PrivateTable):
     def select_cells(
         self, cliques: Iterable[Clique], *, against: Mapping[Clique, Any], used: Iterable[Cell] = (), **given: Any
     ) -> list[Cell]:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         wanted, gone = list(cliques), set(used)
         with self._check_payment():
             answer = super().select_cells(wanted, against=against, used=gone, **given)
@@ -225,7 +225,7 @@ class WatchedTable(PrivateTable):
         return answer
 
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         wanted = list(pairs)
         with self._check_payment():
             answers = super().dependence(wanted, rho=rho)
@@ -237,7 +237,7 @@ class WatchedTable(PrivateTable):
     def distances(
         self, candidates: Iterable[Clique], *, against: Mapping[Clique, Any], rho: float
     ) -> dict[Clique, float]:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         wanted = list(candidates)
         with self._check_payment():
             answers = super().distances(wanted, against=against, rho=rho)
@@ -248,7 +248,7 @@ class WatchedTable(PrivateTable):
         return answers
 
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         with self._check_payment():
             answer = super().gradient(critic, clip=clip, rho=rho)
             values = np.rint(np.concatenate([array.reshape(-1) for array in answer]).astype(np.float64) * (UNIT / clip))
@@ -261,7 +261,7 @@ class WatchedTable(PrivateTable):
         return sum_gradients(critic, clip, self.domain, self.recoding.maps, rows)
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
-        """As the gate's."""
+        """Answer as the gate does, and add up the likelihood ratio."""
         with self._check_payment():
             answer = super().error(against, weights=weights, rho=rho)
             far = {clique: self._distances(clique, against) for clique in weights}

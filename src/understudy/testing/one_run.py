@@ -25,7 +25,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism import Fit, Mechanism, make_mechanism
-from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.mechanism.registry import setting_names
 from understudy.metric.roc import binomial_tail
 from understudy.progress import Progress, Step
 from understudy.schema import Schema
@@ -74,7 +74,7 @@ class OneRun:
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         from understudy import __version__
 
         return asdict(self) | {"one_run": True, "version": __version__}
@@ -158,7 +158,7 @@ def audit_once(
 
 
 def _make(mechanism: str | Mechanism, settings: dict[str, Any]) -> Mechanism:
-    if isinstance(mechanism, str) and "public" in setting_names(mechanism_classes().get(mechanism)):
+    if isinstance(mechanism, str) and "public" in setting_names(mechanism):
         settings = {"public": CodedSource({"a": 2, "b": 2}, [[0, 0], [1, 1]])} | settings
     return make_mechanism(mechanism, **settings)
 

@@ -27,7 +27,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import InternalError, SettingError, UnderstudyError
 from understudy.measurement import combine
 from understudy.mechanism import Fit, Mechanism, make_mechanism
-from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.mechanism.registry import setting_names
 from understudy.progress import Progress, silent
 from understudy.schema import Schema
 from understudy.testing.likelihood import KnownPair, WatchedTable
@@ -156,8 +156,7 @@ class Bench:
 
     def _make(self) -> Mechanism:
         settings = dict(self.setup.settings)
-        known = mechanism_classes()
-        if "public" in setting_names(known.get(self.setup.mechanism)) and "public" not in settings:
+        if "public" in setting_names(self.setup.mechanism) and "public" not in settings:
             settings["public"] = CodedSource(self.pair.sizes, self.pair.others)  # a made-up table is nobody's
         return make_mechanism(self.setup.mechanism, **settings)
 
@@ -171,7 +170,7 @@ class Bench:
         return self.mechanism.fit(table, rho=float(self.budget.capacity), progress=progress)
 
     def run(self, present: bool, *, look: bool = True) -> tuple[WatchedTable, Fit | Exception]:
-        """One run with fresh noise, on the table with the target or without it.
+        """Run once with fresh noise, on the table with the target or without it.
 
         Args:
             present: on the table with the target.
@@ -237,7 +236,7 @@ class Bench:
         return [_expect(fit, codes), float(same.sum()), float(fit.model.total)]
 
     def _features(self, table: WatchedTable) -> Iterator[float]:
-        """The number of measurements, and every measured cell: the mean where there are several, 0 where there is none.
+        """Return the number of measurements, and every measured cell: the mean of several, 0 where there is none.
 
         These are the gate's answers; only those to the questions of the trial runs.
         """

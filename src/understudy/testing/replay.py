@@ -143,7 +143,7 @@ class InspectedTable(WatchedTable):
         self.noise = ReplayedNoise()
 
     def measure(self, cliques: Iterable[Clique], **given: Any) -> list[Measurement]:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         wanted = list(cliques)
         self.questions.append(("measure", wanted, _arguments(given, wanted)))
         answers = super().measure(wanted, **given)
@@ -154,7 +154,7 @@ class InspectedTable(WatchedTable):
         return answers
 
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         wanted = list(candidates)
         self.questions.append(("select", wanted, _arguments(given, wanted)))
         return super().select(wanted, **given)
@@ -162,13 +162,13 @@ class InspectedTable(WatchedTable):
     def select_cells(
         self, cliques: Iterable[Clique], *, against: Mapping[Clique, Any], used: Iterable[Cell] = (), **given: Any
     ) -> list[Cell]:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         wanted, gone = list(cliques), list(used)
         self.questions.append(("select_cells", wanted, _arguments({"against": against, **given}, wanted), gone))
         return super().select_cells(wanted, against=against, used=gone, **given)
 
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         wanted = list(pairs)
         self.questions.append(("dependence", wanted, rho))
         return super().dependence(wanted, rho=rho)
@@ -176,18 +176,18 @@ class InspectedTable(WatchedTable):
     def distances(
         self, candidates: Iterable[Clique], *, against: Mapping[Clique, Any], rho: float
     ) -> dict[Clique, float]:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         wanted = list(candidates)
         self.questions.append(("distances", wanted, _arguments({"against": against}, wanted), rho))
         return super().distances(wanted, against=against, rho=rho)
 
     def gradient(self, critic: Critic, *, clip: float, rho: float) -> tuple[NDArray[np.float32], ...]:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         self.questions.append(("gradient", [_to_plain(array) for array in critic.arrays], clip, rho))
         return super().gradient(critic, clip=clip, rho=rho)
 
     def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
-        """As the gate's."""
+        """Answer as the gate does, and note the question."""
         self.questions.append(("error", _arguments({"against": against, "weights": weights}, list(weights)), rho))
         return super().error(against, weights=weights, rho=rho)
 

@@ -295,7 +295,7 @@ class Spy:
         return select
 
     def _rate_per_row(self, scores: list[Fraction]) -> Fraction:
-        """By how much one unit of true score changes a log weight, from what the exponential mechanism was given."""
+        """Return how much one unit of true score changes a log weight, given the arguments of the selection."""
         if self._choice is None:
             raise AssertionError("a selection was made without the exponential mechanism")
         given, rate = self._choice
@@ -363,7 +363,7 @@ def _check_noise(
 def _match_draws(
     answers: Sequence[Measurement], counts: Mapping[Clique, Any], draws: Sequence[NDArray[np.int64]]
 ) -> Iterator[NDArray[np.int64]]:
-    """The draw of each answer: draws are made in the order in which the source counts, which may be another."""
+    """Return the draw of each answer: draws are made in the order in which the source counts, which may be another."""
     left = list(draws)
     for answer in answers:
         fits = [i for i, draw in enumerate(left) if np.array_equal(answer.values - counts[answer.clique], draw)]

@@ -39,14 +39,14 @@ class CodedSource:
         self._known: dict[Clique, Counts] = {}
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order of the cliques."""
+        """Return exact counts of each clique's cells, in the order of the cliques."""
         wanted = [self.domain.check(clique) for clique in cliques]
         fresh = [clique for clique in wanted if clique not in self._known]
         self._known.update(marginals(self._codes, self.domain, fresh))
         return iter([(clique, _copy(self._known[clique])) for clique in wanted])
 
     def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """The coded rows, in one piece."""
+        """Return the coded rows, in one piece."""
         yield self._codes
 
 
@@ -95,5 +95,5 @@ class WordSource:
         return iter(())
 
     def values(self, column: str) -> dict[str, int]:
-        """Exact numbers of rows by text."""
+        """Return exact numbers of rows by text."""
         return {text: count for text, count in self._values.items() if count}

@@ -190,8 +190,13 @@ def test_runs_that_protect_different_units_have_no_sum_and_pass_any_grant(grant,
     assert grant.amount_used([*drawn, another], NOW) == math.inf
 
 
-def test_how_many_rows_of_a_unit_are_used_does_not_change_the_unit():
-    few, many = (reservation(unit=Neighbours(unit="patient", max_rows=rows).describe()) for rows in (1, 20))
+@pytest.mark.parametrize("linked", [False, True])
+def test_how_many_rows_of_a_unit_are_used_does_not_change_the_unit(linked):
+    def protect(rows):
+        tables = (("patients", 1), ("visits", rows), ("lab-results", 2 * rows)) if linked else ()
+        return reservation(unit=Neighbours("patient", 1 if linked else rows, tables=tables).describe())
+
+    few, many = protect(1), protect(20)
     assert not add_up([few, many]).mixed
     assert Grant("people", epsilon=4.0).refusal([few, many], many) is None
 

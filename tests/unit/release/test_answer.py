@@ -339,6 +339,8 @@ def test_numbers_are_written_as_in_the_file():
     for text in ('cost>"1.000,50"', "cost>1000.5"):
         (condition,) = read_conditions(schema, parse_query(text))
         assert condition.spans[0][0] == pytest.approx(1000.5)
+    (thousand,) = read_conditions(schema, parse_query("cost>1.000"))
+    assert thousand.spans[0][0] == pytest.approx(1000)
     with pytest.raises(SettingError, match="cannot be compared"):
         read_conditions(schema, parse_query('cost>"many,50"'))
 

@@ -509,6 +509,81 @@ def test_missing_values_rare_values_and_bins():
     assert aldham.low < 0.6 < aldham.high + 0.02
 
 
+@pytest.fixture(scope="module")
+def years() -> pd.DataFrame:
+    """Numbers far from 0, of which one in a thousand is missing, and incomes in bins."""
+    rng = np.random.default_rng(8)
+    rows = 40_000
+    year, sex = rng.integers(1990, 2021, rows).astype(float), rng.choice(["F", "M"], rows)
+    hours = np.clip(np.rint(year - 1990 + 4 * (sex == "F") + rng.normal(0, 5, rows)), 0, 50)
+    frame = pd.DataFrame({"year": year, "hours": hours, "sex": sex, "income": 90 * hours})
+    return frame.mask(rng.random(frame.shape) < [0.001, 0.001, 0.0015, 0])
+
+
+@pytest.fixture(scope="module")
+def dated(years) -> us.Release:
+    number = {"year": (1990, 2020), "hours": (0, 50), "income": (0, 9999)}
+    bounds = {name: {"minimum": low, "maximum": high} for name, (low, high) in number.items()}
+    fields = [{"name": name, "type": "integer", "constraints": limits} for name, limits in bounds.items()]
+    fields.append({"name": "sex", "type": "string", "constraints": {"enum": ["F", "M"]}})
+    content = {
+        "fields": [field | {"understudy": {"status": "reviewed"}} for field in fields],
+        "understudy": {"privacy_unit": "row"},
+    }
+    keep = list(combinations(("year", "hours", "sex"), 2))
+    return us.synthesize(years, Schema.from_dict(content), rho=500.0, mechanism="mst", keep=keep, threshold=0.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "terms"),
+    [
+        ("mean(year)", []),
+        ("mean(year) | sex", []),
+        ("corr(year, hours)", []),
+        ("hours ~ year", ["year"]),
+        ("year ~ hours", ["hours"]),
+        ("hours ~ year + C(sex)", ["year", "C(sex)[T.M]"]),
+    ],
+)
+def test_few_missing_values_of_numbers_far_from_zero_are_left_out(dated, years, asked, terms):
+    """They counted as the year 0 once, which moved the mean by 2 years and the slope to nearly 0."""
+    import statsmodels.formula.api as smf
+
+    found = {line.term: line for line in dated.infer(asked).lines}
+    if terms:
+        usual = smf.ols(asked, years).fit().params
+        true = {term: usual[term] for term in terms}
+    elif asked.startswith("corr"):
+        true = {asked: years.year.corr(years.hours)}
+    else:
+        groups = {"": years.year.mean()} if "|" not in asked else years.groupby("sex").year.mean().to_dict()
+        true = {f"{asked}={group}" if group else asked: mean for group, mean in groups.items()}
+    for term, value in true.items():
+        filled = 0.002 * abs(value) if "+" in asked else 0.0  # a regression of three columns gives them the mean
+        assert abs(found[term].estimate - value) < 6 * found[term].se + filled
+        assert found[term].se < 0.02 * max(abs(value), 1)
+
+
+def test_a_condition_that_cuts_through_a_bin_is_refused(dated):
+    for asked, options in (("share(income=0)", {}), ("share(income=..150)", {}), ("mean(year)", {"where": "income=0"})):
+        with pytest.raises(SettingError, match=r"'income' cuts through the bin .* to .*answer"):
+            dated.infer(asked, **options)
+    assert dated.infer("share(income=..99)").lines[0].estimate > 0
+    with pytest.raises(SettingError, match=r"'I\(income == 0\)' is 0 for all values of income.*mean of its bin"):
+        dated.infer("year ~ I(income == 0)")
+
+
+def test_numbers_are_printed_down_to_the_second_digit_of_their_standard_error(dated):
+    shown = str(dated.infer("mean(year)")).splitlines()[2].split()
+    assert shown[1].startswith("2005.") or shown[1].startswith("2004.")
+    assert float(shown[3]) < float(shown[1]) < float(shown[4])
+
+
+def test_no_end_of_an_interval_lies_beyond_what_is_possible():
+    (line,) = infer(binary(more=(Measurement(("a",), np.array([-60, 160]), 1.0),)), "share(a=0)").lines
+    assert (line.low, line.high) == (0.0, 0.0)
+
+
 def test_the_command_line(precise, tmp_path):
     precise.save(tmp_path / "people.release")
     run = CliRunner().invoke(app, ["infer", str(tmp_path / "people.release"), "hours ~ age", "--population", "--json"])

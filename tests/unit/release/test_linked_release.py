@@ -193,7 +193,7 @@ def test_calibrated_draws_meet_the_models_pairs_on_rows_that_the_model_does_not_
     for one in given:
         table = (table[:, None, :] * parts["xz".index(one)][None, :, :]).reshape(-1, 4)
     column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
-    step = DrawStep(column, given, table, mean.mean(axis=0), {"x": mean, "z": mean}, ordered=False)
+    step = DrawStep(column, given, table, mean.mean(axis=0), {("x",): mean, ("z",): mean}, ordered=False)
     known = dict.fromkeys(("x", "z"), np.repeat(np.arange(3), 2000))
     weights = np.tile([1.0, 0.5], 3000)
     made, drawn = _fit_step(step, known, weights, None, domain, rng)
@@ -206,11 +206,26 @@ def test_calibrated_draws_meet_the_models_pairs_on_rows_that_the_model_does_not_
     assert (drawn[::2] > 0).all()
 
 
+def test_calibrated_draws_meet_a_measured_clique_of_several_known_columns() -> None:
+    """y is the exclusive or of x and z, mostly: no pair of columns tells so."""
+    rng, domain, codes = np.random.default_rng(2), {"x": 2, "z": 2, "w": 2, "y": 2}, np.arange(2)
+    both = np.where((codes[:, None] ^ codes) == 1, 0.9, 0.1).reshape(4, 1)
+    both, alone = np.hstack([1 - both, both]), np.array([0.5, 0.5])
+    column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
+    known = {name: rng.integers(0, 2, 8000) for name in ("x", "z", "w")}
+    for given in [("z", "w", "x"), ("w", "z"), ()]:
+        table = np.full((2 ** len(given), 2), 0.5)
+        step = DrawStep(column, given, table, alone, {("x", "z"): both}, ordered=False)
+        made, _ = _fit_step(step, known, np.ones(8000), None, domain, rng)
+        assert made.table.sum(axis=1) == pytest.approx(1.0)  # no combination outweighs others: few have any weight
+        assert np.abs(made.chances(known, domain, None) - both[2 * known["x"] + known["z"]]).max() < 0.01
+
+
 def test_a_column_keeps_its_own_distribution_where_known_columns_have_drifted() -> None:
     domain, rng = {"x": 2, "y": 2}, np.random.default_rng(3)
     shares = np.array([[0.9, 0.1], [0.2, 0.8]])
     column = clinic_schema().virtual_tables["first(visits)"].columns[-1]
-    step = DrawStep(column, ("x",), shares, np.array([0.55, 0.45]), {"x": shares}, ordered=False)
+    step = DrawStep(column, ("x",), shares, np.array([0.55, 0.45]), {("x",): shares}, ordered=False)
     known = {"x": np.array([0] * 200 + [1] * 800)}  # in the model, both are as common
     made, _ = _fit_step(step, known, np.ones(1000), None, domain, rng)
     pairs_alone = 0.2 * 0.9 + 0.8 * 0.2

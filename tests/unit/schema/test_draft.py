@@ -262,9 +262,28 @@ def test_lists_records_and_bytes_are_left_out():
 
 def test_dates_that_hardly_repeat_are_dates_in_every_notation():
     days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)]
-    frame = pd.DataFrame({pattern: [day.strftime(pattern) for day in days] for pattern in ("%d.%m.%Y", "%m/%d/%Y")})
+    patterns = ("%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d-%b-%Y", "%d%b%Y", "%d-%b-%y", "%d %B %Y", "%b %d, %Y")
+    frame = pd.DataFrame({pattern: [day.strftime(pattern) for day in days] for pattern in patterns})
     fields = draft(frame, list(frame.columns), Dialect()).content["fields"]
     assert [(field["type"], field["format"]) for field in fields] == [("date", name) for name in frame.columns]
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    for column in schema.columns:
+        units, valid = column.units_of_text(pa.array(frame[column.name]), Dialect())
+        assert valid.all()
+        assert column.format_values(column.from_units(units), Dialect()).to_pylist() == list(frame[column.name])
+
+
+def test_digits_are_dates_only_if_nearly_all_are():
+    days = [(dt.date(2011, 1, 1) + dt.timedelta(days=index)).strftime("%Y%m%d") for index in range(300)]
+    assert drafted([*days, "20111399", "0"])[0]["type"] == "date"
+    assert drafted([f"{day}083000" for day in days])[0]["format"] == "%Y%m%d%H%M%S"
+    assert drafted([str(20_110_101 + 37 * index) for index in range(300)])[0]["type"] == "integer"
+
+
+@pytest.mark.parametrize(("pattern", "decimal"), [("{0.day}.{0.month}.{0.year}", ","), ("{0:%d.%m.%Y}", ",")])
+def test_dates_beside_amounts_with_grouped_digits_are_no_amounts(pattern, decimal):
+    days = [pattern.format(dt.date(2011, 1, 1) + dt.timedelta(days=index)) for index in range(300)]
+    assert drafted(days, decimal=decimal, group=".")[0]["format"] == "%d.%m.%Y"
 
 
 @pytest.mark.parametrize("pattern", ["%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y"])
@@ -343,6 +362,14 @@ def test_dates_in_order_and_their_difference_are_proposed():
     assert "kind" not in fields["days"]["understudy"]
     table.loc[:9, "discharge"] = "2021-01-01"  # in 2 % of the rows the order does not hold
     assert "rules" not in draft(table, list(table), Dialect(), "row").content["understudy"]
+
+
+def test_moments_in_order_are_proposed_apart_from_dates():
+    table = stays().drop(columns=["stay", "days"])
+    table["arrival"] = table["admission"] + " 08:30"
+    table["departure"] = table["discharge"] + " 16:15"
+    rules = draft(table, list(table), Dialect(), "row").content["understudy"]["rules"]
+    assert rules == [{"order": ["admission", "discharge"]}, {"order": ["arrival", "departure"]}]
 
 
 def test_a_difference_is_that_of_the_dates_in_every_row():
@@ -479,6 +506,19 @@ def test_times_of_day_are_lengths_since_midnight():
     assert drafted(["25:00", "03:99"] * 50)[0]["type"] == "string"
 
 
+@pytest.mark.parametrize("pattern", ["%I:%M %p", "%I:%M:%S %p", "%I:%M%p"])
+def test_times_of_day_with_am_and_pm_come_back_as_such(pattern):
+    times = [(dt.datetime(2020, 1, 1) + dt.timedelta(minutes=17 * index)).strftime(pattern) for index in range(85)]
+    field, note = drafted(times * 2)
+    assert (field["type"], field["format"]) == ("duration", pattern)
+    assert note.startswith("times of day")
+    (column,) = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}}).columns
+    units, valid = column.units_of_text(pa.array([*times, "0:17:00"]), Dialect())
+    assert valid.all()
+    assert units[-1] == units[1] == 17 * 60_000_000
+    assert column.format_values(column.from_units(units[:-1]), Dialect()).to_pylist() == times
+
+
 def test_numbers_with_a_unit_are_said_to_be_so():
     field, note = drafted([f"{number},50 €" for number in range(700)] * 2, decimal=",")
     assert field["understudy"]["kind"] == "drop"
@@ -521,6 +561,8 @@ def test_times_of_day_that_hardly_repeat_are_no_key():
         ("%d/%m/%Y %H:%M:%S", None),
         ("%m/%d/%Y %I:%M %p", "minute"),
         ("%Y/%m/%d %H:%M", "minute"),
+        ("%d.%m.%y %H:%M", "minute"),
+        ("%d-%b-%Y %H:%M:%S", None),
     ],
 )
 def test_moments_are_known_in_the_notations_of_many_countries(pattern, resolution, repeats):
@@ -559,6 +601,25 @@ def test_moments_keep_the_form_of_the_file(pattern, resolution):
     assert also.all()
     assert other[0] == units[0]
     assert Schema.from_dict(schema.to_dict()) == schema
+
+
+@pytest.mark.parametrize(
+    ("cell", "pattern"),
+    [
+        ("2019-03-01 07:05:0{}.12{}", "%Y-%m-%d %H:%M:%S"),
+        ("2019-03-01T07:05:0{}.1{}+01:00", "%Y-%m-%dT%H:%M:%S+00:00"),
+        ("2019-03-01 07:0{}:1{}-05", "%Y-%m-%d %H:%M:%S+00"),
+    ],
+)
+def test_moments_with_fractions_or_an_offset_keep_the_rest_of_their_form(cell, pattern):
+    cells = [cell.format(number % 10, number // 10) for number in range(90)]
+    field, _ = drafted(cells)
+    assert field["format"] == pattern
+    (column,) = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}}).columns
+    units, valid = column.units_of_text(pa.array(cells), Dialect())
+    assert valid.all()
+    moment = dt.datetime.fromisoformat(cells[0])
+    assert units[0] == (moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp() * 1e6 // 1)
 
 
 def test_moments_in_the_default_form_need_no_format():
@@ -626,6 +687,7 @@ def test_notes_do_not_count_nothing(proposal):
         (b"a;b\n1.234,50;1.5\n5,00;1.25\n6,1;x\n", {"delimiter": ";", "decimal": ","}, ["a", "b"]),
         (b"a;b\n1.234,50;x\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
         (b'a;b\n"1,234.50";x\n', {"delimiter": ";", "group": ","}, ["a", "b"]),
+        (b"a;b\n1'234;x\n", {"delimiter": ";", "group": "'"}, ["a", "b"]),
         ("\ufeffa,b\n1,2\n".encode("utf-16-le"), {"encoding": "utf-16"}, ["a", "b"]),
         (b",a\n0,x\n1,y\n", {}, ["", "a"]),
         (b",a,,b\n0,x,,1\n1,y,,2\n", {}, ["", "a", "", "b"]),

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from understudy.errors import SchemaError
-from understudy.mechanism.linked import divide_budget
+from understudy.mechanism import make_mechanism
+from understudy.mechanism.linked import LinkedMechanism, divide_budget
 from understudy.schema import Schema
 from understudy.schema.linked import LinkedSchema, gap_codes, load_any
 from understudy.testing.linked import clinic_package, clinic_schema
+from understudy.workload import Workload
 
 
 def test_a_package_is_read_written_and_read_again(tmp_path: Path) -> None:
@@ -70,6 +72,17 @@ def test_the_budget_is_divided_as_specified() -> None:
     assert shares["next(diagnoses)"] == pytest.approx(0.85 * 2 / 5 * 2 / 3)
     assert sum(shares.values()) == pytest.approx(1)
     assert sum(divide_budget(clinic_schema(visits=1, diagnoses=1)).values()) == pytest.approx(1)
+
+
+def test_a_column_is_measured_with_its_values_in_earlier_siblings() -> None:
+    virtual = clinic_schema().virtual_tables["next(visits)"]
+    text = LinkedMechanism(make_mechanism("aim")).for_table(virtual).settings()["workload"]
+    weights = Workload.parse(text, virtual.schema.domain).weights
+    wards = ("visits.#", "first.visits.ward", "prev.visits.ward", "visits.ward")
+    assert wards in weights
+    assert weights[wards[2:]] == pytest.approx(4 * (weights[wards[2:3]] + weights[wards[3:]]))
+    assert {clique[3] for clique in weights if len(clique) == 4} == {"visits.day", "visits.ward", "#diagnoses"}
+    assert not any({"patients.sex", "patients.age"} == set(clique) for clique in weights)  # never the context alone
 
 
 def test_sibling_columns_are_merged_to_ten_codes_and_the_order_column_is_not() -> None:

@@ -39,7 +39,7 @@ def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
 
 @compiled(fastmath=_FAST)
 def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
-    """Half the weighted sum of squared residuals. Without targets the answers are the residual."""
+    """Return half the weighted sum of squared residuals. Without targets the answers are the residual."""
     total, table, w = 0.0, _FIRST, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)

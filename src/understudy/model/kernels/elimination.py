@@ -103,7 +103,7 @@ def _remove(graph: Any, v: int, cliques: Any, touched: Any) -> None:
 
 @compiled(inner=True)
 def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: Any) -> Any:
-    """Cells of the maximal elimination cliques, which are marked in `kept`.
+    """Return cells of the maximal elimination cliques, which are marked in `kept`.
 
     The clique of `v` lies inside an earlier one exactly when some `u` whose first later neighbour is `v` has one
     neighbour more than `v` has.

@@ -41,7 +41,7 @@ def sums(T: Any, W: Any, steps: Any) -> None:
 
 @njit(inline="always")
 def _row(A: Any, B: Any, out: Any, a: Any, b: Any, o: Any, inner: Any, stride: Any, width: Any) -> None:
-    """A part of one row of the product: of `inner` rows of the right-hand matrix, four at a time."""
+    """Compute a part of one row of the product: of `inner` rows of the right-hand matrix, four at a time."""
     one, k = np.uint64(1), np.uint64(4)
     if inner >= k:
         a0, a1, a2, a3 = A[a], A[a + one], A[a + one + one], A[a + one + one + one]
@@ -69,7 +69,7 @@ def _row(A: Any, B: Any, out: Any, a: Any, b: Any, o: Any, inner: Any, stride: A
 
 @compiled(fastmath=_FAST)
 def products(A: Any, B: Any, out: Any, batch: int, rows: int, inner: int, cols: int) -> None:
-    """A batch of matrix products, all flat, written to `out`: on one thread, so that the sums are always the same.
+    """Compute a batch of matrix products, all flat, on one thread, so that the sums are always the same.
 
     Places are unsigned and matrices flat because the compiler then uses vector instructions (see `propagation.py`).
     """

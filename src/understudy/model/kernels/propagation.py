@@ -112,7 +112,7 @@ def _spread(W: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: A
 
 @njit(inline="always")
 def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
-    """One `FUSE` or `SPREAD` step."""
+    """Run one `FUSE` or `SPREAD` step."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
     sizes = s.axis_size[s.axis_at[q] : s.axis_at[q + 1]]
     jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]
@@ -266,7 +266,7 @@ def advance(index: Any, sizes: Any, jumps: Any, places: Any, tables: int) -> Non
 
 @compiled(inner=True, forceinline=True, fastmath=FAST)
 def _product(W: Any, out: Any, places: Any, lists: Any, gather: Any, first: Any, last: Any) -> None:
-    """The product of tables `first .. last-1`, each along its own list of offsets."""
+    """Multiply tables `first .. last-1`, each along its own list of offsets."""
     for j in range(out.size):
         out[j] = 1.0
     for t in range(first, last):
@@ -327,7 +327,7 @@ def _rearrange(source: Any, out: Any, width: int, height: int, by_width: int, by
 
 @compiled(fastmath=FAST)
 def cross(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
-    """One `CROSS` step. Rows and columns are padded with zeros to a multiple of four."""
+    """Run one `CROSS` step. Rows and columns are padded with zeros to a multiple of four."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
     sizes = s.axis_size[s.axis_at[q] : s.axis_at[q + 1]]
     jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]

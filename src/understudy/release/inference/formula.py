@@ -210,6 +210,13 @@ class Variables:
         for clique, found in blocks.items():
             values = self._evaluate(spec, columns, self._cells(clique))[found].to_numpy(np.float64).T
             made.append(Block(clique, found, self._shape(clique, values)))
+            for name, table in zip(found, made[-1].tables, strict=True):
+                if not table.any():
+                    raise SettingError(
+                        f"formula: the term {name!r} is 0 for all values of {', '.join(clique)}; leave it out. A "
+                        "number counts as the mean of its bin: compare it with a limit between bins, as in "
+                        "I(income < 1000)"
+                    )
         present = {column: ~self[column].missing for column in columns}
         return Design(*self._read_response(lhs[0], target), made, names, present)
 

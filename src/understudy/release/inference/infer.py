@@ -126,7 +126,7 @@ class Inference:
         cells = [list(names)]
         for line in self.lines:
             given = asdict(line)
-            cells.append([line.term, *(_format_number(name, given[name]) for name in names[1:])])
+            cells.append([line.term, *(_format_number(name, given[name], line.se) for name in names[1:])])
         wide = [max(len(row[i]) for row in cells) for i in range(len(names))]
         for row in cells:
             yield "  ".join([row[0].ljust(wide[0]), *(c.rjust(w) for c, w in zip(row[1:], wide[1:], strict=True))])
@@ -134,14 +134,19 @@ class Inference:
             yield f"Warning: {warning}"
 
 
-def _format_number(name: str, value: float | None) -> str:
+def _format_number(name: str, value: float | None, se: float | None) -> str:
     if value is None:
         return "-"
     if name in ("privacy", "sampling", "model"):
         return f"{100 * value:.0f} %"
     if name == "p":
         return "<0.0001" if value < 1e-4 else f"{value:.4f}"
-    return f"{value:.1f}" if name == "df" else f"{value:.4g}"
+    if name == "df":
+        return f"{value:.1f}"
+    digits = 4
+    if se and value and name != "se":  # down to the second digit of the standard error
+        digits = max(4, min(15, math.floor(math.log10(abs(value))) - math.floor(math.log10(se)) + 2))
+    return f"{value:.{digits}g}"
 
 
 def infer(
@@ -174,8 +179,7 @@ def _infer(
     assume: float | None,
 ) -> Inference:
     tables = release.corrected
-    query = parse_query(where) if isinstance(where, str) else where or {}
-    conditions = read_conditions(release.schema, query)
+    conditions = _read_conditions(release, where or {})
     variables = Variables(release.schema, tables, conditions)
     call = _CALL.fullmatch(statistic)
     if call is not None and call["function"] not in FUNCTIONS and "~" not in statistic:
@@ -250,7 +254,7 @@ def _estimate_call(
     group = None if call["group"] is None else variables[_unquote(call["group"])]
     groups = [] if group is None else [group]
     if function == "share":
-        asked = read_conditions(release.schema, parse_query(inner))
+        asked = _read_conditions(release, inner)
         part = np.ones(())
         for condition in sorted(asked, key=lambda c: list(tables.declared).index(c.column)):
             part = np.multiply.outer(part, condition.part)
@@ -262,6 +266,25 @@ def _estimate_call(
     rows = Subpopulation(tables, conditions, [variable, *groups])
     values: Functions = {(variable.name,): np.where(variable.missing, 0.0, np.nan_to_num(numbers))[None]}
     return "mean", estimate_means(rows, values, group, name=f"mean({variable.name})", share=False)
+
+
+def _read_conditions(release: Release, query: str | Mapping[str, Any]) -> list[Condition]:
+    """Read conditions, after checking that they cut through no bin: within bins nothing is measured.
+
+    Raises:
+        SettingError: naming the column, and a bin as an example.
+    """
+    found = read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
+    columns = {column.name: column for column in release.schema.coded}
+    for condition in found:
+        cut = np.flatnonzero((condition.part > 0) & (condition.part < 1))
+        if len(cut):
+            label = columns[condition.column].code_labels()[cut[0]]
+            raise SettingError(
+                f"the condition on column {condition.column!r} cuts through the bin {label}, within which nothing is "
+                "known; begin and end where bins do, or use `answer`, whose interval allows for all of the bin"
+            )
+    return found
 
 
 def _read_columns(variables: Variables, call: re.Match[str], count: int) -> list[Variable]:
@@ -380,12 +403,13 @@ def _make_line(
     p = 2 * float(stats.t.sf(z, df))
     if laplace:  # a single cell has longer tails than sums of many
         reach, p = max(reach, -math.log(1 - confidence) / math.sqrt(2)), max(p, math.exp(-math.sqrt(2) * z))
+    ends = np.clip([value - reach * se, value + reach * se], estimates.lowest, estimates.highest)
     return Estimate(
         name,
         value,
         se,
-        max(estimates.lowest, value - reach * se),
-        min(estimates.highest, value + reach * se),
+        float(ends[0]),
+        float(ends[1]),
         None if df >= 1e9 else df,
         p if estimates.tested else None,
         *((noise / variance, sampling / variance, gap / variance) if variance > 0 else (0.0, 0.0, 0.0)),
