@@ -6,11 +6,15 @@ A page states which table belongs where, by the study, the metric and a part of 
 
     <!-- table: aim-figure-1 workload_error -->
     <!-- table: bowen-snoke-match-2 specks "cart, cross-validated" rank -->
+    <!-- table: bowen-snoke-match-2 ranks nist_contest "specks: cart, cross-validated" -->
+    <!-- table: aim-figure-2 ratios workload_error -->
     <!-- end -->
 
 Columns are budgets. Words after the score add to that: `rank`, the mean rank over the budgets; `runs`, how many runs a
 mean has; `mean`, the mean over the budgets; `error`, one minus a score of a million; `wide`, columns are tables and
-budgets, with the median of processor seconds on Adult at epsilon 1 and the largest memory.
+budgets, with the median of processor seconds on Adult at epsilon 1 and the largest memory. `ranks` has a column for
+each score, mean ranks over tables and budgets; `ratios` has the errors of all mechanisms as ratios to those of the
+first, as on the page of a comparison.
 """
 
 from __future__ import annotations
@@ -19,11 +23,13 @@ import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from understudy.comparison.page import Scores, measure_ratios
+from understudy.metric.registry import get_metric
 from understudy.yaml_json import read_yaml
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +64,10 @@ class Record:
 
 def make_table(study: str, metric: str, *words: str) -> str:
     """Return one table as Markdown."""
+    if metric == "ranks":
+        return make_ranks(Record(study), words)
+    if metric == "ratios":
+        return make_ratios(Record(study), *words)
     flags = {"rank", "runs", "mean", "error", "wide"}
     part, told = next((word for word in words if word not in flags), ""), flags & set(words)
     record = Record(study)
@@ -94,7 +104,7 @@ def make_budgets(record: Record, read: Read, title: str, told: set[str]) -> str:
             lines.append([f"**{table}**", *[""] * (len(lines[0]) - 1)])
         labels = [label for label in record.mechanisms if any(key[:2] == (table, label) for key in record.runs)]
         scores = {label: [read(table, label, epsilon) for epsilon in record.epsilons] for label in labels}
-        ranks = rank_rows(scores, lower="error" in told or not title.startswith("nist"))
+        ranks = rank_rows(scores, lower="error" in told or get_metric(title.split(",")[0]).better == "lower")
         for label in sorted(labels, key=ranks.__getitem__) if "rank" in told else labels:
             known = [value for value in scores[label] if value is not None]
             runs = [len(record.runs.get((table, label, epsilon), [])) for epsilon in record.epsilons]
@@ -105,6 +115,32 @@ def make_budgets(record: Record, read: Read, title: str, told: set[str]) -> str:
                 "runs": " to ".join(str(number) for number in dict.fromkeys((counts[0], counts[-1]))),
             }
             lines.append([label, *map(show, scores[label]), *(told_by[word] for word in extra)])
+    return to_markdown(lines)
+
+
+def make_ranks(record: Record, scores: Sequence[str]) -> str:
+    """Return the mean ranks over tables and budgets, a column for each score; sorted by the first."""
+    cases = [(table, epsilon) for table in record.tables for epsilon in record.epsilons]
+    ranks = []
+    for score in scores:
+        metric, _, part = score.partition(": ")
+        found = {one: [record.value(t, one, e, metric, part) for t, e in cases] for one in record.mechanisms}
+        ranks.append(rank_rows(found, lower=get_metric(metric).better == "lower"))
+    labels = sorted(record.mechanisms, key=ranks[0].__getitem__)
+    return to_markdown([["mean rank", *scores], *([one, *(f"{each[one]:.2f}" for each in ranks)] for one in labels)])
+
+
+def make_ratios(record: Record, metric: str) -> str:
+    """Return the ratios of errors to those of the study's first mechanism: mean, least, largest, combined t-test."""
+    scores = Scores(get_metric(metric).better)
+    for (table, label, epsilon), runs in record.runs.items():
+        scores.values[(table, ""), label, epsilon] = [run["scores"][metric][""] for run in runs]
+    found = {one.mechanism: one for one in measure_ratios(scores, record.mechanisms[0])}
+    lines = [[f"{metric} / {record.mechanisms[0]}", "cases", "mean", "least", "largest", "p"]]
+    for one in (found[label] for label in record.mechanisms if label in found):
+        numbers = [f"{value:.2f}" for value in (one.mean, min(one.ratios), max(one.ratios))]
+        chance = "" if one.p_value is None else f"{one.p_value:.2g}"
+        lines.append([one.mechanism, f"{len(one.ratios)}", *numbers, chance])
     return to_markdown(lines)
 
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from understudy.metric.propensity import (
+    Model,
     Propensities,
     Settings,
     Stacked,
     _estimate_held_out_null,
+    _estimate_null,
     fit_logistic,
     null_expectation,
     score_held_out,
@@ -101,3 +103,14 @@ def test_a_tree_divides_categories_in_any_way() -> None:
 def test_the_error_rate_by_hand() -> None:
     chance, synthetic = np.array([0.2, 0.6, 0.5, 0.9]), np.array([False, False, True, True])
     assert Propensities(chance, synthetic, 1).error_rate == pytest.approx((0.5 + 0.25) / 2)  # (0, 1), (a half, 0)
+
+
+@pytest.mark.parametrize("model", ["logistic", "cart"])
+def test_the_ratio_of_two_samples_in_the_sample_is_about_2(model: Model) -> None:
+    rng = np.random.default_rng(3)
+    settings, ratios = Settings(models=(model,), permutations=5), []
+    for seed in range(16):
+        data = independent(seed, 400)
+        found = score_in_sample(model, data, 0.002)
+        ratios.append(found.pmse / _estimate_null(model, data, found, 0.002, settings, rng))
+    assert 1.6 < np.mean(ratios) < 2.4
