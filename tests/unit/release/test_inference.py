@@ -564,11 +564,17 @@ def test_few_missing_values_of_numbers_far_from_zero_are_left_out(dated, years, 
         assert found[term].se < 0.02 * max(abs(value), 1)
 
 
-def test_a_condition_that_cuts_through_a_bin_is_refused(dated):
-    for asked, options in (("share(income=0)", {}), ("share(income=..150)", {}), ("mean(year)", {"where": "income=0"})):
-        with pytest.raises(SettingError, match=r"'income' cuts through the bin .* to .*answer"):
-            dated.infer(asked, **options)
-    assert dated.infer("share(income=..99)").lines[0].estimate > 0
+def test_nothing_is_known_within_bins(dated, years):
+    with pytest.raises(SettingError, match=r"where: .*'income' cuts through the bin 0 to 99"):
+        dated.infer("mean(year)", where="income=0")
+    assert not dated.infer("share(income=..899)").warnings
+    found = dated.infer("share(income=..850)")
+    (line,), true = found.lines, (years.income <= 850).mean()
+    ends = [dated.infer(f"share(income=..{end})").lines[0] for end in (799, 899)]
+    assert (line.low, line.high) == (ends[0].low, ends[1].high)
+    assert line.low < true < line.high
+    assert abs(line.estimate - true) > 10 * line.se
+    assert "cuts through the bin 800 to 899" in found.warnings[0]
     with pytest.raises(SettingError, match=r"'I\(income == 0\)' is 0 for all values of income.*mean of its bin"):
         dated.infer("year ~ I(income == 0)")
 

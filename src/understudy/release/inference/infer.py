@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -179,7 +179,7 @@ def _infer(
     assume: float | None,
 ) -> Inference:
     tables = release.corrected
-    conditions = _read_conditions(release, where or {})
+    conditions = _read_where(release, where or {})
     variables = Variables(release.schema, tables, conditions)
     call = _CALL.fullmatch(statistic)
     if call is not None and call["function"] not in FUNCTIONS and "~" not in statistic:
@@ -187,13 +187,27 @@ def _infer(
     if call is not None and call["function"] == "chisq":
         return _test_independence(release, statistic, variables, conditions, call, confidence)
     if call is not None:
-        method, estimates = _estimate_call(release, tables, variables, conditions, call)
+        method, estimates = _estimate_call(release, variables, conditions, call)
     elif "~" in statistic:
         method, estimates = _estimate_regression(tables, variables, conditions, statistic, family)
     else:
         examples = "; ".join(["`income ~ age + C(sex)`", *FUNCTIONS.values()])
         raise SettingError(f"{statistic!r} is not a statistic; write one of: {examples}")
     lines, warnings = _combine(release, estimates, target, confidence, assume)
+    cut = [] if method != "share of rows" or call is None else list(_find_cut_bins(release, call["inner"]))
+    if call is not None and cut:
+        lowest, highest = (
+            _combine(release, _estimate_share(release, variables, conditions, call, kind), target, confidence, assume)[
+                0
+            ]
+            for kind in ("inner", "outer")
+        )
+        lines = [replace(own, low=a.low, high=b.high) for own, a, b in zip(lines, lowest, highest, strict=True)]
+        column, label = cut[0]
+        warnings.append(
+            f"the condition on {column} cuts through the bin {label}, within which nothing is known: the interval "
+            "allows for none and for all of its rows, the standard error for neither"
+        )
     return Inference(statistic, method, target, confidence, tables.rows, tuple(lines), tuple(warnings))
 
 
@@ -240,51 +254,70 @@ def _estimate_regression(
 
 def _estimate_call(
     release: Release,
-    tables: CorrectedTables,
     variables: Variables,
     conditions: Sequence[Condition],
     call: re.Match[str],
 ) -> tuple[str, Estimates]:
-    function, inner = call["function"], call["inner"]
+    function, tables = call["function"], release.corrected
     if function == "corr":
         pair = _read_columns(variables, call, 2)
         for variable in pair:
             _require_numbers(variable, function)
         return "correlation", estimate_correlation(Subpopulation(tables, conditions, pair), *pair)
-    group = None if call["group"] is None else variables[_unquote(call["group"])]
-    groups = [] if group is None else [group]
     if function == "share":
-        asked = _read_conditions(release, inner)
-        part = np.ones(())
-        for condition in sorted(asked, key=lambda c: list(tables.declared).index(c.column)):
-            part = np.multiply.outer(part, condition.part)
-        names = tables.declared.canonical(condition.column for condition in asked)
-        rows = Subpopulation(tables, conditions, groups)
-        return "share of rows", estimate_means(rows, {names: part[None]}, group, name=f"share({inner})", share=True)
+        return "share of rows", _estimate_share(release, variables, conditions, call, "part")
     (variable,) = _read_columns(variables, call, 1)
     numbers = _require_numbers(variable, function)
+    group = None if call["group"] is None else variables[_unquote(call["group"])]
+    groups = [] if group is None else [group]
     rows = Subpopulation(tables, conditions, [variable, *groups])
     values: Functions = {(variable.name,): np.where(variable.missing, 0.0, np.nan_to_num(numbers))[None]}
     return "mean", estimate_means(rows, values, group, name=f"mean({variable.name})", share=False)
 
 
-def _read_conditions(release: Release, query: str | Mapping[str, Any]) -> list[Condition]:
-    """Read conditions, after checking that they cut through no bin: within bins nothing is measured.
+def _estimate_share(
+    release: Release,
+    variables: Variables,
+    conditions: Sequence[Condition],
+    call: re.Match[str],
+    kind: Literal["part", "inner", "outer"],
+) -> Estimates:
+    """Estimate the share of rows with some values; of bins that a condition cuts count an even part, none or all."""
+    tables = release.corrected
+    group = None if call["group"] is None else variables[_unquote(call["group"])]
+    asked = _read_conditions(release, call["inner"])
+    part = np.ones(())
+    for condition in sorted(asked, key=lambda c: list(tables.declared).index(c.column)):
+        part = np.multiply.outer(part, getattr(condition, kind).astype(np.float64))
+    names = tables.declared.canonical(condition.column for condition in asked)
+    rows = Subpopulation(tables, conditions, [] if group is None else [group])
+    return estimate_means(rows, {names: part[None]}, group, name=f"share({call['inner']})", share=True)
+
+
+def _read_where(release: Release, query: str | Mapping[str, Any]) -> list[Condition]:
+    """Read the conditions of `where`, after checking that they cut through no bin: within bins nothing is measured.
 
     Raises:
         SettingError: naming the column, and a bin as an example.
     """
-    found = read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
-    columns = {column.name: column for column in release.schema.coded}
-    for condition in found:
-        cut = np.flatnonzero((condition.part > 0) & (condition.part < 1))
-        if len(cut):
-            label = columns[condition.column].code_labels()[cut[0]]
-            raise SettingError(
-                f"the condition on column {condition.column!r} cuts through the bin {label}, within which nothing is "
-                "known; begin and end where bins do, or use `answer`, whose interval allows for all of the bin"
-            )
-    return found
+    for column, label in _find_cut_bins(release, query):
+        raise SettingError(
+            f"where: the condition on column {column!r} cuts through the bin {label}, within which nothing is known; "
+            "begin and end where bins do"
+        )
+    return _read_conditions(release, query)
+
+
+def _read_conditions(release: Release, query: str | Mapping[str, Any]) -> list[Condition]:
+    return read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
+
+
+def _find_cut_bins(release: Release, query: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the bins, with their columns, of which conditions hold for a part."""
+    labels = {column.name: column.code_labels() for column in release.schema.coded}
+    for condition in _read_conditions(release, query):
+        for code in np.flatnonzero(condition.inner != condition.outer):
+            yield condition.column, labels[condition.column][code]
 
 
 def _read_columns(variables: Variables, call: re.Match[str], count: int) -> list[Variable]:
