@@ -65,7 +65,7 @@ from understudy.yaml_json import is_yaml_or_json, read_json
 KEPT = ("model", "norm", "share", "part", "error", "error rate", "setting")
 """Kinds of parts that are kept with a score; other kinds have a part for each marginal, column or group."""
 
-_LOOK, _TELL = 0.05, 0.5  # seconds between two looks at the workers, and between two reports of progress
+_LOOK, _TELL = 0.2, 0.5  # seconds between two looks at the workers, and between two reports of progress
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
 )
@@ -626,8 +626,8 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
     try:
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
-            time.sleep(_LOOK)
+        while alive := [thread for thread in threads if thread.is_alive()]:
+            alive[0].join(_LOOK)
             for worker in workers:
                 worker.check()
             if progress is not silent and clock.is_due():
