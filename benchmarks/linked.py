@@ -13,6 +13,7 @@ import argparse
 import csv
 import json
 import os
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from understudy.schema.linked import LinkedSchema
 from understudy.source.linked import LinkedRows
 
 OUT = Path(__file__).parent / "linked.csv"
+SCORED = 100_000  # households of `scale` that are scored
 CLOSED = {"on_unknown": "drop_row"}  # the declared values are all there are: no code for unknown ones
 
 
@@ -311,7 +313,9 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["UNDERSTUDY_LEDGER"] = str(Path(tempfile.mkdtemp()) / "ledger.db")
     schema, frames = SETS[given.set](given.data)
-    real = coded(frames, schema)
+    scored = {name: one[one.household < SCORED] for name, one in frames.items()} if given.set == "scale" else frames
+    real = coded(scored, schema)
+    rows = len(frames[schema.root]) if given.set == "scale" else len(real[schema.root].parents)
     delta = given.delta or 1 / max(len(one) for one in frames.values())
     for run in range(given.start, given.start + given.runs):
         start, began = time.process_time(), time.time()
@@ -319,12 +323,15 @@ def main() -> None:
             frames, schema, epsilon=given.epsilon, delta=delta, mechanism=given.mechanism, **json.loads(given.settings)
         )
         fitted = time.process_time() - start
-        made = release.sample(len(real[schema.root].parents), seed=run, as_="pandas")
-        seconds = time.process_time() - start
+        made = release.sample(rows, seed=run, as_="pandas")
+        seconds, wall = time.process_time() - start, time.time() - began
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if given.set == "scale":
+            made = release.sample(SCORED, seed=run, as_="pandas")
         codes = coded(made, schema)
         scores = score_tables(real, codes, schema, queries=400) | extra(given.set, made, codes, schema)
         scores |= {"integrity": integrity(made, schema), "fit cpu s": fitted, "cpu s": seconds}
-        scores["wall s"] = time.time() - began
+        scores |= {"wall s": wall, "memory GiB": memory}
         record(given, run, scores)
     print("true:", extra(given.set, frames, real, schema))
 

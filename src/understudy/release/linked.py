@@ -200,7 +200,8 @@ class LinkedRelease:
         root = self.parts[self.schema.root]
         asked = parse_query(query) if isinstance(query, str) else dict(query)
         if per in (None, self.schema.root) and all(column in root.schema.domain for column in asked):
-            return root.answer(asked, confidence=confidence, share=share)
+            found = root.answer(asked, confidence=confidence, share=share)
+            return replace(found, left_out=self.schema.schema_of(self.schema.root).left_out)
         table = self._lowest_table(asked)
         if per is not None and per not in (*self.schema.ancestors(table), table):
             raise SettingError(f"per: {per!r} is not above {table!r}; choose one of {', '.join(self.schema.tables)}")
