@@ -65,7 +65,6 @@ from understudy.schema import Schema
 from understudy.source import MemorySource, Source
 
 EPSILONS = (0.5, 1.0, 2.0)
-ADVICE_EPSILONS = (0.1, 1.0, 10.0)
 SIZES = (2, 6, 16)
 
 Case = tuple[str, str, float]
@@ -381,25 +380,27 @@ def mean_of(real: list[float | None]) -> float | None:
 
 
 def advice(folder: Path, names: list[str], mechanisms: list[str], runs: int, log: Path | None) -> None:
-    print("| table | epsilon | rows misplaced, plan / real: | recommended | really best | pairs, plan / real |")
-    print("|---|---|---|---|---|---|")
+    print(
+        f"| table | epsilon | {' | '.join(mechanisms)} | recommended | really best |\n|{(4 + len(mechanisms)) * '---|'}"
+    )
     for name in names:
         sizes, frame = opened(folder, name)
         schema = Schema.from_domain(sizes)
         source, delta = MemorySource(frame, schema), default_delta(len(frame))
-        expected = plan(schema, people=len(frame), epsilons=ADVICE_EPSILONS, mechanisms=mechanisms)
-        for epsilon in ADVICE_EPSILONS:
-            rows, pairs, real = [], [], {}
-            for line in (line for line in expected.lines if line.epsilon == epsilon):
-                done = runs_of(
-                    source, (name, line.mechanism, epsilon), Budget.of(epsilon=epsilon, delta=delta), runs, log
-                )
-                real[line.mechanism] = float(np.mean([run["misplaced"] for run in done]))
-                rows.append(f"{line.mechanism} {line.expected.misplaced:.3f} / {real[line.mechanism]:.3f}")
-                pairs.append(f"{line.expected.pairs} / {np.mean([run['pairs'] for run in done]):.0f}")
+        expected = plan(schema, people=len(frame), epsilons=EPSILONS, mechanisms=mechanisms)
+        lines = {(line.mechanism, line.epsilon): line.expected for line in expected.lines}
+        for epsilon in EPSILONS:
+            cells, real = [], {}
+            for mechanism in mechanisms:
+                budget = Budget.of(epsilon=epsilon, delta=delta)
+                done = runs_of(source, (name, mechanism, epsilon), budget, runs, log)
+                real[mechanism] = float(np.mean([run["misplaced"] for run in done]))
+                cells.append(f"{lines[mechanism, epsilon].misplaced:.3f} / {real[mechanism]:.3f}")
             best = min(real, key=lambda mechanism: real[mechanism])
-            found = [name, f"{epsilon:g}", ", ".join(rows), expected.recommended[epsilon][0], best, ", ".join(pairs)]
-            print(f"| {' | '.join(found)} |", flush=True)
+            print(
+                f"| {name} | {epsilon:g} | {' | '.join(cells)} | {expected.recommended[epsilon][0]} | {best} |",
+                flush=True,
+            )
 
 
 def speed() -> None:
