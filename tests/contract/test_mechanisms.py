@@ -306,6 +306,9 @@ def test_a_class_whose_settings_can_change_is_not_a_mechanism(offered):
         ("aim", {"anneal": 1}, "aim.anneal: give true or false"),
         ("privsyn", {"generator": "gan"}, "privsyn.generator: give one of pgm, gum, rap"),
         ("nist-mst", {"calibration": None}, "nist-mst.calibration: give one of tight, paper"),
+        ("nist-mst", {"cliques": [[]]}, "cliques: name the columns of each clique"),
+        ("dpsyn", {"cliques": "a"}, "cliques: give a list of cliques"),
+        ("mst", {"keep": [[]]}, "keep: name the columns of each clique"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_what_may_be_given(offered, name, settings, said):

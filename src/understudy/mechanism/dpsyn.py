@@ -26,7 +26,7 @@ from understudy.schema import Recoding
 
 
 def _parse_tables(cliques: Any) -> tuple[Clique, ...]:
-    return tuple(clique for clique, _ in parse_kept(cliques))
+    return tuple(clique for clique, _ in parse_kept(cliques, setting="cliques"))
 
 
 class DPSyn(Mechanism):

@@ -34,7 +34,7 @@ _KEPT = 100.0  # added to the weight of pairs to keep, in nats: more than any mu
 
 
 def _parse_chosen(cliques: Any) -> Kept | None:
-    return None if cliques is None else parse_kept(cliques)
+    return None if cliques is None else parse_kept(cliques, setting="cliques")
 
 
 class NistMST(Mechanism):

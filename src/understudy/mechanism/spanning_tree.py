@@ -27,7 +27,7 @@ Kept: TypeAlias = tuple[tuple[Clique, float], ...]
 """Cliques that are always measured, with their weights; this form survives JSON."""
 
 
-def parse_kept(keep: Any) -> Kept:
+def parse_kept(keep: Any, *, setting: str = "keep") -> Kept:
     """Parse cliques to keep, given as a mapping to weights or a list of cliques and of (clique, weight).
 
     >>> parse_kept([("sex", "city"), (("sex", "age"), 6)])
@@ -37,22 +37,22 @@ def parse_kept(keep: Any) -> Kept:
         SettingError: if a clique has no columns or is named twice, or a weight is not positive.
     """
     if isinstance(keep, str) or not isinstance(keep, Mapping | Sequence):
-        raise SettingError("keep: give a list of cliques, such as [('sex', 'city')]")
-    pairs = list(keep.items()) if isinstance(keep, Mapping) else [_parse_weighted(item) for item in keep]
+        raise SettingError(f"{setting}: give a list of cliques, such as [('sex', 'city')]")
+    pairs = list(keep.items()) if isinstance(keep, Mapping) else [_parse_weighted(item, setting) for item in keep]
     for clique, weight in pairs:
         if not isinstance(clique, list | tuple) or not clique or not all(isinstance(column, str) for column in clique):
-            raise SettingError("keep: name the columns of each clique, such as ('sex', 'city')")
+            raise SettingError(f"{setting}: name the columns of each clique, such as ('sex', 'city')")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise SettingError(f"keep: the weight of {clique} must be a positive, finite number")
+            raise SettingError(f"{setting}: the weight of {clique} must be a positive, finite number")
     kept = tuple((tuple(clique), float(weight)) for clique, weight in pairs)
     if len({frozenset(clique) for clique, _ in kept}) != len(kept):
-        raise SettingError("keep: a clique is given twice; give it once")
+        raise SettingError(f"{setting}: a clique is given twice; give it once")
     return kept
 
 
-def _parse_weighted(item: Any) -> tuple[Clique, Any]:
+def _parse_weighted(item: Any, setting: str) -> tuple[Clique, Any]:
     if isinstance(item, str) or not isinstance(item, Sequence):
-        raise SettingError("keep: give cliques, or pairs of a clique and its weight")
+        raise SettingError(f"{setting}: give cliques, or pairs of a clique and its weight")
     if len(item) == 2 and not isinstance(item[0], str) and isinstance(item[0], Sequence):
         return tuple(item[0]), item[1]
     return tuple(item), 1.0

@@ -141,6 +141,60 @@ def test_a_published_run_of_mst_spreads_rare_values_evenly_and_is_recorded(tmp_p
     assert rare.max() - rare.min() <= 1
 
 
+# -- Algorithms 1 and 2 of AIM -----------------------------------------------------------------------------------------
+
+
+def choices_of(monkeypatch, mechanism, rho):
+    """Run a mechanism on three columns of 2, 3 and 4 codes; returns what it selected from, and its charges."""
+    asked, select = [], PrivateTable.select
+
+    def watched(table, candidates, **given):
+        asked.append(given | {"candidates": list(candidates)})
+        return select(table, candidates, **given)
+
+    monkeypatch.setattr(PrivateTable, "select", watched)
+    rows = np.random.default_rng(5).integers((2, 3, 4), size=(400, 3))
+    table = PrivateTable(CodedSource({"a": 2, "b": 3, "c": 4}, rows), Budget.of(rho=rho))
+    mechanism.fit(table, rho=rho)
+    return asked, table.account.charges
+
+
+def test_published_mwem_selects_from_the_workload_by_error_minus_cells(monkeypatch):
+    """Algorithm 1 with d = 3 rounds: sigma = sqrt(T / (2 alpha rho)), epsilon = sqrt(8 (1 - alpha) rho / T)."""
+    asked, charges = choices_of(monkeypatch, make_mechanism("mwem", paper=True, workload="all-2way"), 2.0)
+    assert len(asked) == 3
+    for one in asked:
+        assert one["candidates"] == [("a", "b"), ("a", "c"), ("b", "c")]
+        assert set(one["weights"].values()) == {1.0}
+        assert one["offsets"] == {("a", "b"): 6.0, ("a", "c"): 8.0, ("b", "c"): 12.0}
+    assert [charge.what for charge in charges] == ["select", "measure"] * 3
+    assert [charge.scale for charge in charges[::2]] == pytest.approx([np.sqrt(8 * 0.1 * 2 / 3)] * 3)
+    assert [charge.scale for charge in charges[1::2]] == pytest.approx([np.sqrt(3 / (2 * 0.9 * 2))] * 3)
+
+
+def test_published_aim_selects_from_the_closure_by_expected_improvement(monkeypatch):
+    """Algorithm 2, lines 8 and 14: w_r sums the columns shared with the workload; noise costs sqrt(2/pi) sigma n_r."""
+    asked, charges = choices_of(monkeypatch, make_mechanism("aim", paper=True, workload="all-2way"), 0.01)
+    first = asked[0]
+    cells = {("a",): 2, ("b",): 3, ("c",): 4, ("a", "b"): 6, ("a", "c"): 8, ("b", "c"): 12}
+    assert set(first["candidates"]) == set(cells)
+    assert first["weights"] == {clique: 2.0 if len(clique) == 1 else 4.0 for clique in cells}
+    sigma = np.sqrt(16 * 3 / (2 * 0.9 * 0.01))
+    assert [charge.scale for charge in charges if charge.what == "measure"][:3] == pytest.approx([sigma] * 3)
+    assert first["offsets"] == pytest.approx({r: np.sqrt(2 / np.pi) * sigma * n for r, n in cells.items()}, rel=1e-3)
+    assert charges[3].scale == pytest.approx(np.sqrt(8 * 0.1 * 0.01 / (16 * 3)))
+
+
+def test_independent_columns_have_equal_noise_and_their_product_is_the_model():
+    """Three columns at rho 2: sigma = sqrt(3 / (2 rho)) = 0.866."""
+    rows = np.random.default_rng(5).integers((2, 3, 4), size=(400, 3))
+    table = PrivateTable(CodedSource({"a": 2, "b": 3, "c": 4}, rows), Budget.of(rho=2.0))
+    fit = make_mechanism("independent", paper=True).fit(table, rho=2.0)
+    assert [m.sigma for m in fit.measurements] == pytest.approx([0.8660254] * 3)
+    a, b = fit.model.project(("a",)), fit.model.project(("b",))
+    assert fit.model.project(("a", "b")) == pytest.approx(np.outer(a, b) / a.sum())
+
+
 # -- NIST-MST ----------------------------------------------------------------------------------------------------------
 
 
