@@ -159,11 +159,10 @@ def test_nothing_chosen_is_the_product_with_the_whole_budget() -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_numbers_stay_in_pairs_which_can_be_fitted_group_by_group(ordered: bool) -> None:
-    class Ordered(CodedSource):
-        code_groups = CodeGroups(axes={"c": 4} if ordered else {})
-
+    source = CodedSource(SIZES, rows(3000))
+    source.code_groups = CodeGroups(axes={"c": 4} if ordered else {})
     with insecure(5):
-        fit = PrivSyn().fit(PrivateTable(Ordered(SIZES, rows(3000)), Budget.of(rho=2.0)), rho=2.0)
+        fit = PrivSyn().fit(PrivateTable(source, Budget.of(rho=2.0)), rho=2.0)
     sizes = [len(m.clique) for m in fit.measurements if "c" in m.clique]
     assert max(sizes) == (2 if ordered else 3)
 
