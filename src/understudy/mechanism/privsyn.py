@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from understudy.domain import Clique, Domain
+from understudy.domain import NO_GROUPS, Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
@@ -156,7 +156,10 @@ class PrivSyn(Mechanism):
         """Return the cliques to measure and their weights; a column in no pair is measured again by itself."""
         domain = view.domain
         named = {column for pair in pairs for column in pair}
-        cliques = join_pairs(domain, pairs, most_cells=self.clique_cells, admissible=view.can_measure)
+        groups = NO_GROUPS if self.as_printed else view.code_groups
+        alone = [pair for pair in pairs if any(groups.axis(column) for column in pair)]  # fitted group by group
+        rest = [pair for pair in pairs if pair not in alone]
+        cliques = alone + join_pairs(domain, rest, most_cells=self.clique_cells, admissible=view.can_measure)
         cliques += [(column,) for column in domain if self.again and column not in named]
         weights = view.allocation(rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,8 @@ def generate(
     chosen = Generator(generator) if isinstance(generator, str) else generator
     groups = NO_GROUPS if chosen.as_printed else groups
     tables = re_express_all(domain, measurements, recoding, groups, total=total)
-    model = _generate_model(chosen, recoding.recode(domain), tables, total, progress)
+    axes = {column for column in domain if groups.axis(column)}
+    model = _generate_model(chosen, recoding.recode(domain), tables, total, axes, progress)
     return Fit(model=model, measurements=measurements, recoding=recoding, generator=chosen)
 
 
@@ -65,6 +66,7 @@ def _generate_model(
     merged: Domain,
     tables: Sequence[Measurement],
     total: float | None,
+    axes: Collection[str],
     progress: Progress,
 ) -> Model:
     limit = generator.limit_mib
@@ -83,7 +85,7 @@ def _generate_model(
                 return fit_tree(merged, tables, total=total, progress=progress)
             return estimate(merged, tables, total=total, enough=generator.enough, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
-    return fit_gum(merged, tables, total=total, updates=generator.updates)
+    return fit_gum(merged, tables, total=total, updates=generator.updates, axes=axes)
 
 
 # Measurements over merged codes

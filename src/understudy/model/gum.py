@@ -2,12 +2,12 @@
 
 `fit_gum` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two
 steps: a `RowPlan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves
-out.
+out, and `move_codes` moves numbers along their axis until they have the right distribution in each group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -76,15 +76,24 @@ class GumModel(Model):
         total: the estimated number of rows.
         tables: consistent tables by clique.
         updates: how rows are made, one of `UPDATES`.
+        axes: the columns whose codes stand in order on an axis.
     """
 
     kind: ClassVar[str] = "gum"
 
-    def __init__(self, domain: Domain, total: float, tables: Mapping[Clique, Array], updates: str = "tree") -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        total: float,
+        tables: Mapping[Clique, Array],
+        updates: str = "tree",
+        axes: Collection[str] = (),
+    ) -> None:
         self.domain = domain
         self.total = float(total)
         self.tables = dict(tables)
         self.updates = updates
+        self.axes = frozenset(axes)
 
     def __repr__(self) -> str:
         return f"GumModel({len(self.domain)} columns, {len(self.tables)} tables)"
@@ -124,6 +133,8 @@ class GumModel(Model):
         """Return plain arrays: the cliques as column numbers, the tables end to end, the total and other updates."""
         index = {column: i for i, column in enumerate(self.domain)}
         other = {} if self.updates == "tree" else {"updates": np.array(list(UPDATES).index(self.updates))}
+        if self.axes:
+            other["axes"] = np.array(sorted(index[column] for column in self.axes), dtype=np.int64)
         return other | {
             "lengths": np.array([len(clique) for clique in self.tables], dtype=np.int64),
             "columns": np.array([index[column] for clique in self.tables for column in clique], dtype=np.int64),
@@ -144,9 +155,11 @@ class GumModel(Model):
             counts, total = np.asarray(arrays["counts"], dtype=np.float64), float(arrays["total"])
             names = np.array(list(domain), dtype=object)[columns]
             updates = list(UPDATES)[int(arrays.get("updates", 0))]
+            places = np.asarray(arrays.get("axes", ()), dtype=np.int64)
+            axes = np.array(list(domain), dtype=object)[places]
         except (KeyError, IndexError, TypeError, ValueError):
             raise damaged from None
-        if (columns < 0).any() or (lengths < 1).any() or lengths.sum() != len(columns):
+        if (columns < 0).any() or (places < 0).any() or (lengths < 1).any() or lengths.sum() != len(columns):
             raise damaged
         cliques = [tuple(part) for part in np.split(names, np.cumsum(lengths)[:-1])] if len(lengths) else []
         if any(len(set(clique)) != len(clique) for clique in cliques) or len(set(cliques)) != len(cliques):
@@ -158,7 +171,7 @@ class GumModel(Model):
         shaped = {c: table.reshape(domain.shape(c)) for c, table in zip(cliques, flat, strict=True)}
         if any(table.sum() <= 0 for table in shaped.values()):
             raise damaged
-        return cls(domain, total, shaped, updates)
+        return cls(domain, total, shaped, updates, axes)
 
     def _share(self, columns: Clique) -> Array:
         found = sum_smallest_table(self.tables, columns)
@@ -176,7 +189,7 @@ class GumModel(Model):
 
     @cached_property
     def _plan(self) -> RowPlan:
-        return RowPlan(self.domain, self.tables, UPDATES[self.updates])
+        return RowPlan(self.domain, self.tables, UPDATES[self.updates], self.axes)
 
     @cached_property
     def _rows(self) -> Columns:
@@ -193,7 +206,12 @@ class GumModel(Model):
 
 
 def fit_gum(
-    domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, updates: str = "tree"
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    *,
+    total: float | None = None,
+    updates: str = "tree",
+    axes: Collection[str] = (),
 ) -> GumModel:
     """Make a model of measurements by consistency and gradual updates.
 
@@ -204,6 +222,7 @@ def fit_gum(
         measurements: noisy marginals of any cliques, even if their junction tree would be too large.
         total: the number of rows if public; otherwise the precision-weighted mean of the tables' sums.
         updates: how rows are made, one of `UPDATES`.
+        axes: the columns whose codes stand in order on an axis.
 
     Raises:
         InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
@@ -211,7 +230,7 @@ def fit_gum(
     tables = make_consistent(average_tables(domain, measurements), total=total, forbidden=domain.forbidden)
     tables |= make_rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
-    return GumModel(domain, rows, tables, updates)
+    return GumModel(domain, rows, tables, updates, axes)
 
 
 # Drawing columns along a tree of tables
@@ -234,8 +253,14 @@ class RowPlan:
         appended: how the other columns are drawn at the end.
     """
 
-    def __init__(self, domain: Domain, tables: Mapping[Clique, Array], updates: Updates = UPDATES["tree"]) -> None:
-        self._updates = updates
+    def __init__(
+        self,
+        domain: Domain,
+        tables: Mapping[Clique, Array],
+        updates: Updates = UPDATES["tree"],
+        axes: Collection[str] = (),
+    ) -> None:
+        self._updates, self._axes = updates, frozenset(axes)
         left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
         appended: list[Draw] = []
         while column := _find_unshared_column(left, pairs=updates.published):
@@ -259,7 +284,8 @@ class RowPlan:
             part: Columns = {}
             for draw in draws:
                 part[draw.column] = draw.run(domain, part, rows, rng)
-            made.update(update(part, tables, rng, passes=passes, updates=self._updates))
+            update(part, tables, rng, passes=passes, updates=self._updates)
+            made.update(move_codes(part, tables, self._axes, rng))
         for draw in self.appended:
             made[draw.column] = draw.run(domain, made, rows, rng)
         return {column: made[column] for column in domain}
@@ -467,6 +493,42 @@ class _Step:
         codes = np.unravel_index(cells[:count], self._shape)
         for column, code in zip(self._clique, codes, strict=True):
             self._columns[column][freed[:count]] = code
+
+
+def move_codes(
+    columns: Columns, tables: Mapping[Clique, Array], axes: frozenset[str], rng: np.random.Generator
+) -> Columns:
+    """Give numbers, in place, the distribution that their tables have in each group of another column.
+
+    Updates stop before they meet tables that contradict each other, near the independence that rows began with, so
+    means within groups would be biased. Here the rows of a group keep their order along the axis, and each gets the
+    code that has its rank in the table: most codes change little or not at all, and so do other tables. Tables are
+    visited once, the one with the most mutual information last, and larger tables than pairs left out.
+
+    Args:
+        columns: coded columns, all of one length; they are changed.
+        tables: for each clique its table, of any scale.
+        axes: the columns whose codes stand in order on an axis. If both columns of a table have one, codes of the
+            column with more codes move.
+        rng: source of all randomness.
+    """
+    pairs = [(clique, table) for clique, table in tables.items() if len(clique) == 2 and axes & {*clique}]
+    for clique, table in sorted(pairs, key=lambda pair: _mutual_information(pair[1], 0)):
+        axis = max((place for place in (0, 1) if clique[place] in axes), key=lambda place: table.shape[place])
+        column, cells = clique[axis], np.moveaxis(table, axis, 1)
+        group = columns[clique[1 - axis]].astype(np.int64)
+        rows = np.bincount(group, minlength=len(cells))
+        order = rng.permutation(len(group))
+        order = order[np.lexsort((columns[column][order], group[order]))]
+        sums = np.cumsum(cells, axis=1)
+        share = np.divide(sums, sums[:, -1:], out=np.zeros_like(sums), where=sums[:, -1:] > 0)
+        until = np.floor(share * rows[:, None] + rng.random((len(cells), 1))).astype(np.int64)
+        until[:, -1] = rows
+        counts = np.diff(np.minimum(until, rows[:, None]), axis=1, prepend=0)
+        codes = np.repeat(np.tile(np.arange(cells.shape[1]), len(cells)), counts.reshape(-1))
+        kept = np.repeat(sums[:, -1] > 0, rows)  # a group that the table says is empty keeps its codes
+        columns[column][order[kept]] = codes[kept]
+    return columns
 
 
 def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[np.int32]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from understudy.accounting import Budget
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
 from understudy.mechanism import make_mechanism
@@ -155,6 +155,16 @@ def test_nothing_chosen_is_the_product_with_the_whole_budget() -> None:
     assert [len(m.values) for m in fit.measurements] == [*SIZES.values()] * 2
     assert fit.model.domain == Domain(SIZES)
     assert float(table.account.spent) == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_numbers_stay_in_pairs_which_can_be_fitted_group_by_group(ordered: bool) -> None:
+    source = CodedSource(SIZES, rows(3000))
+    source.code_groups = CodeGroups(axes={"c": 4} if ordered else {})
+    with insecure(5):
+        fit = PrivSyn().fit(PrivateTable(source, Budget.of(rho=2.0)), rho=2.0)
+    sizes = [len(m.clique) for m in fit.measurements if "c" in m.clique]
+    assert max(sizes) == (2 if ordered else 3)
 
 
 def test_rare_codes_are_merged_for_the_pairs() -> None:

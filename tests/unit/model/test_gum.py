@@ -6,7 +6,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.gum import GumModel, RowPlan, _Step, fit_gum, update
+from understudy.model.gum import GumModel, RowPlan, _Step, fit_gum, move_codes, update
 from understudy.model.kernels import rows as kernels
 from understudy.model.protocol import MODELS
 
@@ -82,6 +82,35 @@ def test_columns_that_no_table_joins_stay_independent() -> None:
         assert np.abs(count_cells(rows, pair) - product).sum() < 2.5 * np.sqrt(product.size * 20_000)
 
 
+def test_a_worked_example_of_moving_codes() -> None:
+    # In group 0 the codes 0 0 1 3 become 0 1 2 3, in their order; group 1 keeps its codes, as its table is empty.
+    rows = {"sex": np.array([0, 0, 0, 0, 1]), "stay": np.array([3, 0, 1, 0, 2])}
+    table = np.array([[5.0, 5.0, 5.0, 5.0], [0.0, 0.0, 0.0, 0.0]])
+    moved = move_codes(rows, {("sex", "stay"): table}, frozenset(["stay"]), np.random.default_rng(0))
+    assert moved["stay"][[0, 2, 4]].tolist() == [3, 2, 2]
+    assert sorted(moved["stay"][[1, 3]].tolist()) == [0, 1]
+    assert rows["sex"].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_contradictory_tables_leave_the_means_of_a_number_unbiased() -> None:
+    """Updates of many noisy tables stop before they are met; the numbers of a group are then moved to its table."""
+    rng = np.random.default_rng(3)
+    domain = Domain({"x": 12} | {f"g{i}": 3 for i in range(6)})
+    steps = np.abs(np.arange(12) - np.array([[2.0], [5.0], [9.0]]))
+    tables = {("x", f"g{i}"): (0.6 ** (steps * (1 if i else 2))).T for i in range(6)}
+    tables = {clique: table / table.sum() * 5000 for clique, table in tables.items()}
+    tables |= {(f"g{i}", f"g{i + 1}"): np.full((3, 3), 5000 / 9) + rng.normal(0, 60, (3, 3)) for i in range(5)}
+    strongest = tables["x", "g0"]
+
+    def off(axes: set[str]) -> float:
+        rows = GumModel(domain, 5000.0, tables, axes=axes).sample(5000, np.random.default_rng(1))
+        means = [rows["x"][rows["g0"] == group].mean() for group in range(3)]
+        return float(np.abs(means - np.arange(12) @ strongest / strongest.sum(axis=0)).max())
+
+    assert off({"x"}) < 0.01
+    assert off(set()) > 0.1
+
+
 def test_appending_undoes_hanging_columns_in_order() -> None:
     plan = RowPlan(DOMAIN, tables_of_joint([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("d", "e")]))
     assert [draw.column for draw in plan.appended] == ["d", "e"]
@@ -141,9 +170,10 @@ def test_conditioning_is_refused_with_a_way_out() -> None:
 
 
 def test_a_model_survives_being_written_down() -> None:
-    model = GumModel(DOMAIN, 77.5, tables_of_joint(CYCLES))
+    model = GumModel(DOMAIN, 77.5, tables_of_joint(CYCLES), axes={"d"})
     again = MODELS["gum"].from_arrays(DOMAIN, model.to_arrays())
     assert again.total == 77.5
+    assert again.axes == {"d"}
     assert np.array_equal(again.project(("a", "b")), model.project(("a", "b")))
     assert GumModel.from_arrays(DOMAIN, GumModel(DOMAIN, 3.0, {}).to_arrays()).total == 3.0
 
@@ -161,6 +191,8 @@ def test_a_model_survives_being_written_down() -> None:
         ("counts", np.full(12, np.nan)),
         ("total", np.array(np.inf)),
         ("total", np.array("x")),
+        ("axes", np.array([9])),
+        ("axes", np.array([-1])),
     ],
 )
 def test_damaged_arrays_are_refused(name: str, value: np.ndarray) -> None:
