@@ -128,8 +128,13 @@ def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     return _svg(title, WIDTH, height, marks)
 
 
-def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
+def choose_ticks(edges: Sequence[str], most: int = 5, apart: float = 0.0) -> list[int]:
     """Choose the edges that get a label: both ends, and between them round ones at even distances.
+
+    Args:
+        edges: where the bins begin and the last one ends, or what they are called.
+        most: the largest number of labels.
+        apart: how many edges the others are away from both ends, whose labels do not stick out of the axis.
 
     >>> edges = "0 2 5 10 22 47 100 220 470 1000 2200 4700 10000 22000 50000".split()
     >>> [edges[place] for place in choose_ticks(edges)]
@@ -144,7 +149,8 @@ def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
             places = list(range(start, last, step))[: most - 2]
             rough = sum(_roughness(edges[place]) for place in places) / len(places)
             badness = rough + most - len(places) + 0.6 * (start != step)
-            if badness < best and 0.6 * step <= last - places[-1] <= 1.7 * step:
+            ends = places[0], last - places[-1]
+            if badness < best and min(ends) >= apart and 0.6 * step <= ends[1] <= 1.7 * step:
                 best, chosen = badness, places
     return [0, *chosen, last]
 
@@ -152,7 +158,7 @@ def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
 def _roughness(words: str) -> float:
     """Return the number of non-zero figures, less for a last 5, and one more if the label is no power of ten."""
     if words in ("06:00", "12:00", "18:00") or words.endswith("-01-01"):
-        return 1.0
+        return 0.5 if words.endswith("0-01-01") else 1.0
     figures = [letter for letter in words if letter not in "0.,:-"]
     return len(figures) - 0.5 * (figures[1:2] == ["5"]) + (figures not in ([], ["1"]))
 
@@ -199,7 +205,7 @@ def place_round_numbers(edges: Sequence[str], width: float) -> list[tuple[float,
         return None
     grows = high > 0 and (middle - low) < 0.3 * (high - low)
     chosen = _choose_powers(values, width) if grows else _choose_multiples(values, width)
-    return [(_find_place(values, value, grows), _number(value)) for value in chosen]
+    return [(_find_place(values, value, grows), _number(value, high)) for value in chosen]
 
 
 def _choose_multiples(edges: Sequence[float], width: float) -> list[float]:
@@ -239,7 +245,7 @@ def _fits(edges: Sequence[float], values: Sequence[float], width: float) -> bool
     """Return whether the labels of these values stand apart on an axis of this width; those at its ends stay on it."""
     reach = -math.inf
     for value in values:
-        wide = _label_width(_number(value))
+        wide = _label_width(_number(value, edges[-1]))
         at = _find_place(edges, value, edges[0] >= 0) / (len(edges) - 1) * width
         start = min(max(at - wide / 2, 0.0), width - wide)
         if start < reach + 6:
@@ -257,8 +263,9 @@ def _find_place(edges: Sequence[float], value: float, grows: bool) -> float:
     return place + (math.log(value / low) / math.log(high / low) if grows and low > 0 else (value - low) / (high - low))
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.6g}"
+def _number(value: float, largest: float = 0.0) -> str:
+    """Write a number of an axis; with marks of thousands if its largest one has five digits (2020 may be a year)."""
+    return f"{value:,.0f}" if abs(value) >= 1000 and max(largest, abs(value)) >= 10_000 else f"{value:.6g}"
 
 
 def _label_axis(bars: Sequence[Bar], edges: Sequence[str] | None, width: float) -> list[tuple[float, str]]:
@@ -267,7 +274,8 @@ def _label_axis(bars: Sequence[Bar], edges: Sequence[str] | None, width: float) 
         return found
     labels = [bar.label for bar in bars] if edges is None else round_labels(edges)
     longest = max(_label_width(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
-    ticks = choose_ticks(labels, max(2, min(5, int(width / (longest + 16)))))
+    apart = (1.5 * longest + 6) / width * len(bars)
+    ticks = choose_ticks(labels, max(2, min(5, int(width / (longest + 16)))), apart)
     return [(place + 0.5 * (edges is None), labels[place]) for place in ticks]
 
 

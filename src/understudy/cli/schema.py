@@ -233,7 +233,8 @@ def _print_review(
     left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     left += f" Dropped: {', '.join(dropped)}." if dropped else ""
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
-    print_result(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
+    found = f"Schema: {target}" if drafts else f"Schema: {target}\nNext: understudy schema check {target} TABLE"
+    print_result(f"{left}\n{found}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
     if stopped:
         raise typer.Exit(INTERRUPTED)
 
@@ -440,6 +441,7 @@ def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
     limits, ours = dict(field.get("constraints", {})), field["understudy"]
     bins = ours.get("bins", {})
     facts = field | ours | (bins if isinstance(bins, dict) else {"bins": bins})
+    facts |= {"format": _show_format(field)} if "format" in field else {}
     found = [(_LABELS.get(key, key), _format_briefly(value)) for key, value in facts.items() if key not in hidden]
     required, lowest, highest = (limits.pop(key, None) for key in ("required", "minimum", "maximum"))
     if lowest is not None or highest is not None:
@@ -451,6 +453,19 @@ def _list_facts(field: dict[str, Any]) -> list[tuple[str, str]]:
         found.insert(0, ("range", " ".join(f"{word} {end}" for word, end in ends if end is not None)))
     found += [(key, _format_briefly(value)) for key, value in limits.items()]
     return [*found, *([("empty cells", "none are expected")] if required else [])]
+
+
+def _show_format(field: dict[str, Any]) -> str:
+    """Show how dates and times are written, with the lowest one as an example: `%d.%m.%Y, as in 01.01.1930`."""
+    from datetime import UTC, datetime
+
+    pattern, lowest = field["format"], field.get("constraints", {}).get("minimum")
+    try:
+        if field.get("type") == "duration":
+            return f"{pattern}, as in {datetime.fromtimestamp(lowest, UTC).strftime(pattern)}"
+        return f"{pattern}, as in {datetime.fromisoformat(lowest).strftime(pattern)}"
+    except (TypeError, ValueError, OverflowError):
+        return str(pattern)
 
 
 def _format_briefly(value: Any) -> str:

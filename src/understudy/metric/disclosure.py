@@ -70,7 +70,6 @@ METRIC = Metric(
     better="lower",
     best=0.0,
     worst=1.0,
-    meaning="How much more often a synthetic row equals a real row than a held-out real row does. 0: no more often. "
-    + SENTENCE,
+    meaning="How much more often a synthetic row equals a real row than a held-out real row does. 0: no more often.",
     rows=True,
 )

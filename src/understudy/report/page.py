@@ -136,19 +136,21 @@ def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores
             f"Pairs of columns: {good} of {len(pairs)} agree up to {svg.percent(2 * _FAR)} of the rows; the worst is "
             f"{pairs[0][0]} ({svg.percent(pairs[0][1])})."
         )
-    kept = [item.metric.title for item in scores if _is_nearer(item)]
-    lost = [item.metric.title for item in scores if not _is_nearer(item)]
-    words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of half the real rows than to those of shuffled "
-    words += "columns, or better"
+    lost = [item.metric.title for item in scores if not _is_close(item)]
+    words = f"Scores: {len(scores) - len(lost)} of {len(scores)} are as good as those of half the real rows, or nearer "
+    words += "to them than to the worse ones of shuffled columns"
     sentences.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
     return sentences
 
 
-def _is_nearer(item: ScaledScore) -> bool:
-    """Return whether a score is nearer to that of half the real table than to that of shuffled columns, or better."""
+def _is_close(item: ScaledScore) -> bool:
+    """Return whether a score is as good as that of half the real table, or nearer to it than to that of shuffled columns.
+
+    Where columns hardly depend on each other, shuffled columns are better than half the table, and no bad reference.
+    """
     errors = (abs(score.value - item.metric.best) for score in (item.score, item.halves, item.independent))
     value, halves, shuffled = errors
-    return value <= halves or abs(value - halves) <= abs(value - shuffled)
+    return value <= (halves + max(halves, shuffled)) / 2
 
 
 def _sample_standin(release: Release) -> Rows:
@@ -377,6 +379,8 @@ def _format_number(value: float) -> str:
 
 _QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95}
 _DAY = 86_400_000_000
+_LONG = 100 * _DAY
+"""Statistics of moments on a longer axis are shown as days."""
 
 
 _SCRIPT = (Path(__file__).parent / "templates" / "tables.js").read_text(encoding="utf-8")
@@ -529,7 +533,8 @@ def _format_value(column: AxisColumn, name: str, value: float | None) -> str:
         return _format_figures(value / 10 ** (column.decimals or 0))
     if name == "spread" or (column.kind == "duration" and not _is_clock(column)):
         return _format_length(column, value)
-    return column.format_unit(round(value))[:16]
+    days = column.kind == "datetime" and column.bounds[1] - column.bounds[0] > _LONG
+    return column.format_unit(round(value))[: 10 if days else 16]
 
 
 def _format_change(column: AxisColumn, name: str, before: float | None, after: float | None) -> str:

@@ -269,4 +269,5 @@ def _text(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        raise SettingError(f"the {what} {path} cannot be read; paths are relative to the run file") from None
+        where = "check the path (in a run file it is relative to that file)"
+        raise SettingError(f"the {what} {path} cannot be read; {where}") from None

@@ -183,6 +183,7 @@ _DAY_AND_TIME = re.compile(r"\s*(.*?)(\s+\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?)
 _ISO_TIME = re.compile(r"\s*\d{4}-\d\d-\d\d([T ])\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(?::?\d\d)?)?\s*")
 _CLOCK = re.compile(r"\s*(([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?|(0?[1-9]|1[0-2]):[0-5]\d(:[0-5]\d)?(\s?)[AaPp][Mm])\s*")
 _WITH_UNIT = re.compile(r"\s*([€$£]?)\s*[+-]?\d[\d.,']*\s*([^\d\s.,]{0,8})\s*")
+_MOST_MONTHS = 240
 _YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
 
 
@@ -605,7 +606,7 @@ def _propose_moment(seen: Profile, formats: tuple[str | None, ...] | None = None
             note = "; two digits are a year from 1969 to 2068" if pattern and "%y" in pattern else ""
             note = f"bounds widened to whole years{note}{besides}"
             grain = "minute" if pattern and has_time and "%S" not in pattern else None
-            return field | _our_keys(missing=missing, resolution=grain, bins={"width": "1 month"}), note
+            return field | _our_keys(missing=missing, resolution=grain, bins=_propose_width(*years)), note
         if valid.any():
             found[pattern or "%Y-%m-%d"] = valid
     if found:
@@ -618,6 +619,11 @@ def _propose_moment(seen: Profile, formats: tuple[str | None, ...] | None = None
         ways = ", ".join(found)
         return {"understudy": {"kind": "drop"}}, f"dates written in several ways ({ways}); write them in one to keep it"
     return None
+
+
+def _propose_width(first: int, last: int) -> dict[str, str]:
+    """Propose bins of a month; of a year where there would be too many, as for dates of birth."""
+    return {"width": "1 month" if last - first < _MOST_MONTHS // 12 else "1 year"}
 
 
 def _find_iso_form(seen: Profile, valid: NDArray[np.bool_], *, has_time: bool) -> str | None:
@@ -696,7 +702,7 @@ def _propose_typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
     start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
     limits = {"minimum": f"{first}-01-01{start}", "maximum": f"{last}-12-31{stop}"}
     field = {"type": seen.typed, "constraints": limits}
-    return field | _our_keys(bins={"width": "1 month"}), "bounds widened to whole years"
+    return field | _our_keys(bins=_propose_width(int(first), int(last))), "bounds widened to whole years"
 
 
 def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import math
 import re
 from html.parser import HTMLParser
@@ -16,9 +17,17 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.bundle.make import render_readme
 from understudy.cli import app
+from understudy.metric.registry import METRICS
 from understudy.metric.tables import Rows
 from understudy.report import custodian_report, public_report
-from understudy.report.page import _find_faint, compare_groups, cramers_v, measure_associations
+from understudy.report.page import (
+    ScaledScore,
+    _find_faint,
+    _is_close,
+    compare_groups,
+    cramers_v,
+    measure_associations,
+)
 from understudy.report.public import CAUTION, MeasuredMarginal, list_measured_marginals, list_weak_values
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
@@ -180,7 +189,35 @@ def test_it_says_first_what_is_good_and_what_is_bad(private: str) -> None:
     words = private[start : private.index('id="caution"')]
     assert re.search(r"Single columns: \d+ of \d+ agree", words)
     assert re.search(r"Pairs of columns: \d+ of \d+ agree", words)
-    assert re.search(r"Scores: \d+ of \d+ are nearer", words)
+    assert re.search(r"Scores: \d+ of \d+ are as good as", words)
+
+
+@pytest.mark.parametrize(
+    ("value", "halves", "shuffled", "close"),
+    [
+        (0.3, 0.1, 0.5, True),
+        (0.35, 0.1, 0.5, False),
+        (0.4, 0.3, 0.1, False),  # worse than both: shuffled columns are no bad reference where columns are independent
+        (0.3, 0.3, 0.1, True),
+        (0.05, 0.1, 0.5, True),
+    ],
+)
+def test_a_good_score_is_close_to_that_of_half_the_real_rows(value, halves, shuffled, close) -> None:
+    metric = METRICS["workload_error"]
+    assert _is_close(ScaledScore(metric, *map(metric.score, (value, halves, shuffled)))) == close
+
+
+@pytest.mark.parametrize("years", [range(1930, 2013), range(1921, 2007), range(1990, 2021)])
+def test_labels_of_dates_stand_apart(years: range) -> None:
+    edges = [f"{year}-{month:02}-01" for year in years for month in range(1, 13)]
+    chart = draw_distribution("born", [Bar(edge, 0.01) for edge in edges[:-1]], ordered=True, edges=edges)
+    ticks = re.findall(r'<text x="([\d.]+)" y="124" text-anchor="(\w+)">([^<]*)</text>', chart)
+    assert len(ticks) > 2
+    spans = []
+    for x, anchor, words in ticks:
+        start = float(x) - {"start": 0, "middle": 30, "end": 60}[anchor]
+        spans.append((start, start + 6 * len(words)))
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_scores_stand_between_their_references(private: str) -> None:
@@ -287,7 +324,7 @@ def test_ticks_of_log_bins_stand_where_their_values_are() -> None:
     edges = column.axis_edges()
     chart = draw_distribution("pay", [Bar(label, 0.1) for label in edges[:-1]], ordered=True, edges=edges)
     ticks = re.findall(r'<text x="([\d.]+)" y="124" text-anchor="\w+">([^<]*)</text>', chart)
-    assert [label for _, label in ticks] == ["0", "1", "10", "100", "1000", "50,000"]
+    assert [label for _, label in ticks] == ["0", "1", "10", "100", "1,000", "50,000"]
     assert float(ticks[4][0]) == pytest.approx(4 + 332 * 10 / 15, abs=0.1)
 
 

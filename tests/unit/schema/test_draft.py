@@ -298,6 +298,14 @@ def test_years_of_two_digits_are_years_of_a_life_time(pattern, repeats):
     Schema.from_dict(proposal.content)
 
 
+def test_dates_of_many_years_get_bins_of_a_year():
+    birth = [f"{1930 + number % 80}-05-{1 + number % 28:02}" for number in range(900)]
+    assert drafted(birth)[0]["understudy"]["bins"] == {"width": "1 year"}
+    assert drafted([f"20{day[2:]}" for day in birth[:15]] * 40)[0]["understudy"]["bins"] == {"width": "1 month"}
+    typed = draft(pd.DataFrame({"x": pd.to_datetime(birth)}), ["x"], Dialect()).content["fields"][0]
+    assert typed["understudy"]["bins"] == {"width": "1 year"}
+
+
 def test_a_few_short_years_among_long_ones_move_no_bound():
     frame = pd.DataFrame({"d": ["05.07.2015", "31.12.2016"] * 200 + ["05.07.15"]})
     (field,) = draft(frame, ["d"], Dialect()).content["fields"]
