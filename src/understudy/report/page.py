@@ -144,7 +144,7 @@ def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores
 
 
 def _is_close(item: ScaledScore) -> bool:
-    """Return whether a score is as good as that of half the real table, or nearer to it than to that of shuffled columns.
+    """Return whether a score is as good as that of half the real table, or nearer to it than to the shuffled columns'.
 
     Where columns hardly depend on each other, shuffled columns are better than half the table, and no bad reference.
     """
