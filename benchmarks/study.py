@@ -8,13 +8,14 @@ A page states which table belongs where, by the study, the metric and a part of 
     <!-- table: bowen-snoke-match-2 specks "cart, cross-validated" rank -->
     <!-- table: bowen-snoke-match-2 ranks nist_contest "specks: cart, cross-validated" -->
     <!-- table: aim-figure-2 ratios workload_error -->
+    <!-- table: aim-figure-1 runs -->
     <!-- end -->
 
 Columns are budgets. Words after the score add to that: `rank`, the mean rank over the budgets; `runs`, how many runs a
 mean has; `mean`, the mean over the budgets; `error`, one minus a score of a million; `wide`, columns are tables and
 budgets, with the median of processor seconds on Adult at epsilon 1 and the largest memory. `ranks` has a column for
 each score, mean ranks over tables and budgets; `ratios` has the errors of all mechanisms as ratios to those of the
-first, as on the page of a comparison.
+first, as on the page of a comparison; `runs` counts the runs of a study and adds up their processor seconds.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Record:
             if run.get("outcome") == "done":
                 table, _, mechanism, epsilon, _ = run["cell"]
                 self.runs[table, known.get(mechanism, mechanism), epsilon].append(run)
+        few, cases = content.get("runs_of", {}), len(content["epsilons"]) * len(content.get("workloads", [1]))
+        self.planned = cases * sum(few.get(label, content["runs"]) for label in known.values())  # of each table
         found = [{key[place] for key in self.runs} for place in range(3)]
         self.tables = [name for name in content["tables"] if name in found[0]]
         self.mechanisms = [label for label in known.values() if label in found[1]]
@@ -64,6 +67,8 @@ class Record:
 
 def make_table(study: str, metric: str, *words: str) -> str:
     """Return one table as Markdown."""
+    if metric == "runs":
+        return make_counts(Record(study))
     if metric == "ranks":
         return make_ranks(Record(study), words)
     if metric == "ratios":
@@ -115,6 +120,17 @@ def make_budgets(record: Record, read: Read, title: str, told: set[str]) -> str:
                 "runs": " to ".join(str(number) for number in dict.fromkeys((counts[0], counts[-1]))),
             }
             lines.append([label, *map(show, scores[label]), *(told_by[word] for word in extra)])
+    return to_markdown(lines)
+
+
+def make_counts(record: Record) -> str:
+    """Return how many runs of the study's file there are by table, and their processor seconds."""
+    lines = [["table", "mechanisms", "runs that ended", "of", "fit and sampling, s", "scoring, s"]]
+    for table in record.tables:
+        runs = [run for key, some in record.runs.items() if key[0] == table for run in some]
+        found = len({key[1] for key in record.runs if key[0] == table})
+        seconds = [f"{sum(run[kind] for run in runs):,.0f}" for kind in ("seconds", "scoring_seconds")]
+        lines.append([table, f"{found}", f"{len(runs)}", f"{record.planned}", *seconds])
     return to_markdown(lines)
 
 

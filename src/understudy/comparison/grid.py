@@ -230,16 +230,17 @@ class Comparison:
         """The results as a frame of the kind that was compared."""
         return to_frame(self.results, self.kind)
 
-    def plot(self, metric: str | None = None, table: str | None = None) -> Chart:
+    def plot(self, metric: str | None = None, table: str | None = None, part: str = "") -> Chart:
         """Draw a metric against epsilon: means over the runs, with bars from the least to the largest.
 
         Args:
             metric: by default the first.
             table: by default the first.
+            part: a part of the score, such as "cart, cross-validated"; by default the score.
         """
         from understudy.comparison.page import draw_scores
 
-        return draw_scores(self, metric or self.study.metrics[0], table or next(iter(self.study.tables)))
+        return draw_scores(self, metric or self.study.metrics[0], table or next(iter(self.study.tables)), part)
 
     def page(self) -> str:
         """Render the comparison as one HTML page."""

@@ -50,11 +50,11 @@ class Scores:
         return {m: fmean(values) for (c, m, e), values in self.values.items() if c == case and e == epsilon}
 
 
-def collect_scores(found: Comparison) -> dict[str, Scores]:
-    """Return the scores by metric, without their parts."""
+def collect_scores(found: Comparison, part: str = "") -> dict[str, Scores]:
+    """Return the scores by metric, or one part of them."""
     scores: dict[str, Scores] = {}
     for line in found.results.to_pylist():
-        if line["part"] == "":
+        if line["part"] == part:
             one = scores.setdefault(line["metric"], Scores(get_metric(line["metric"]).better))
             key = (line["table"], line["workload"]), line["mechanism"], line["epsilon"]
             one.tried.add(key)
@@ -164,17 +164,18 @@ def find_front(places: Mapping[str, tuple[float, float]]) -> list[str]:
     return front
 
 
-def draw_scores(found: Comparison, metric: str, table: str) -> svg.Chart:
-    """Return the chart of a metric on a table, and its first workload there, as a drawing that stands alone.
+def draw_scores(found: Comparison, metric: str, table: str, part: str = "") -> svg.Chart:
+    """Return the chart of a metric, or a part of it, on a table and its first workload, as a drawing that stands alone.
 
     Raises:
         SettingError: when there is no such score.
     """
-    scores = collect_scores(found).get(metric)
+    scores = collect_scores(found, part).get(metric)
     cases = [] if scores is None else [case for case, _, _ in scores.values if case[0] == table]
     if scores is None or not cases:
-        raise SettingError(f"no run has a score of {metric!r} on {table!r}")
-    return svg.Chart.standalone(_curves(found, metric, scores, cases[0], keyed=True))
+        words = f"part {part!r} of the score" if part else "score"
+        raise SettingError(f"no run has a {words} of {metric!r} on {table!r}")
+    return svg.Chart.standalone(_curves(found, metric, scores, cases[0], part, keyed=True))
 
 
 def draw_all(found: Comparison) -> Iterator[tuple[str, svg.Chart]]:
@@ -271,16 +272,18 @@ def _describe_case(found: Comparison, case: Case, scores: Mapping[str, Scores]) 
     return {"table": case[0], "workload": case[1], "scores": drawn, "front": front}
 
 
-def _curves(found: Comparison, metric: str, scores: Scores, case: Case, *, keyed: bool = False) -> Markup:
+def _curves(
+    found: Comparison, metric: str, scores: Scores, case: Case, part: str = "", *, keyed: bool = False
+) -> Markup:
     series = []
     for name in _labels(found):
         lines = sorted((epsilon, values) for (c, m, epsilon), values in scores.values.items() if (c, m) == (case, name))
         series.append(svg.Series(name, [(epsilon, fmean(v), min(v), max(v)) for epsilon, v in lines]))
     series = [one for one in series if one.points] if keyed else series
-    title = f"{get_metric(metric).title} against epsilon, {case[0]}"
+    shown = ", ".join([get_metric(metric).title, *([part] if part else [])])
     better = "more is better" if scores.better == "higher" else "less is better"
-    words = {"x_words": "epsilon", "y_words": f"{get_metric(metric).title} ({better})"}
-    return svg.draw_lines(title, series, keyed=keyed, **words)
+    words = {"x_words": "epsilon", "y_words": f"{shown} ({better})"}
+    return svg.draw_lines(f"{shown} against epsilon, {case[0]}", series, keyed=keyed, **words)
 
 
 def _numbers(found: Comparison, scores: Scores, case: Case) -> dict[str, Any]:

@@ -82,6 +82,9 @@ def test_the_results_are_tidy_and_in_files(public: tuple[Any, Path], rows: pd.Da
     assert len(pd.read_csv(folder / "results.csv")) == len(frame)
     assert set(frame[frame.metric == "specks"].part) >= {"", "logistic", "error rate of logistic"}
     assert found.plot().svg.startswith("<svg")
+    assert "SPECKS, logistic, cross-validated (less" in found.plot("specks", part="logistic, cross-validated").svg
+    with pytest.raises(SettingError, match="no run has a part 'cart' of the score of 'specks'"):
+        found.plot("specks", part="cart")
     assert "workload_error" in found._repr_html_()
     error = (
         frame[(frame.metric == "workload_error") & (frame.part == "")].groupby(["mechanism", "epsilon"]).value.mean()
