@@ -222,15 +222,23 @@ def ask_triple(table: Table, triple: tuple[str, str, str]) -> Iterator[Any]:
 
 
 def choose_triples(
-    table: Table, rng: np.random.Generator, count: int, pairs: Collection[tuple[str, str]] | None = None
+    table: Table,
+    rng: np.random.Generator,
+    count: int,
+    pairs: Collection[tuple[str, str]] | None = None,
+    *,
+    binary: bool = False,
 ) -> list[tuple[str, str, str]]:
-    """Responses with two predictors, small enough to be measured together; all of whose pairs are among those given."""
+    """Responses with two predictors, small enough to be measured together; all of whose pairs are among those given.
+
+    Responses are numbers and binary columns in turn; `binary` begins with the latter.
+    """
     found: list[tuple[str, str, str]] = []
     domain = table.schema.domain
     if len(table.numbers) < 2:
         return found
     for _ in range(200):
-        responses = table.binary if len(found) % 2 and table.binary else table.numbers
+        responses = table.binary if (len(found) + binary) % 2 and table.binary else table.numbers
         triple = (rng.choice(responses), rng.choice(table.numbers), rng.choice(table.groups or table.numbers))
         if len(set(triple)) < 3 or domain.cells(triple) > 20_000 or triple in found:
             continue
@@ -308,7 +316,7 @@ def _solve_regression(cells: pd.DataFrame, shares: np.ndarray, asked: str, logis
     design, weights = np.column_stack(terms), shares * present
     known = cells[response]
     if value:
-        known = (known.astype(str) == value.strip("'")) if known.dtype == object else known == float(value)
+        known = (known.astype(str) == value.strip("'")) if value.startswith("'") else known == float(value)
     answer = known.fillna(0.0).to_numpy(float)
     values, chances = np.zeros(len(names)), np.zeros(len(cells))
     answer = (answer == answer.max()).astype(float) if logistic else answer
@@ -331,18 +339,23 @@ def best_error(table: Table, release: us.Release, columns: Clique, influence: np
     the statistic: then no unbiased estimate exists.
     """
     declared, shape = table.schema.domain, table.schema.domain.shape(columns)
-    parts = []
+    weights: dict[tuple[tuple[str, ...], bool], float] = {}  # of measurements that say the same about the columns
     for measurement in release.measurements:
         before = len(measurement.values) == declared.cells(measurement.clique)
         domain = declared if before else release.model.domain
+        inside = tuple(column for column in columns if column in measurement.clique)
+        weight = domain.cells(inside) / (measurement.sigma**2 * len(measurement.values))
+        weights[inside, before] = weights.get((inside, before), 0.0) + weight
+    parts = []
+    for (inside, before), weight in weights.items():
+        domain = declared if before else release.model.domain
         place = np.zeros(shape, np.int64)
-        for axis, column in enumerate(columns):
-            if column in measurement.clique:
-                codes = np.arange(declared[column]) if before else release.recoding.maps.get(column)
-                codes = np.arange(declared[column]) if codes is None else codes
-                place = place * domain[column] + np.expand_dims(codes, [i for i in range(len(shape)) if i != axis])
-        own = math.prod(domain[column] for column in columns if column in measurement.clique)
-        parts.append((place.reshape(-1), own, own / (measurement.sigma**2 * len(measurement.values))))
+        for column in inside:
+            codes = np.arange(declared[column]) if before else release.recoding.maps.get(column)
+            codes = np.arange(declared[column]) if codes is None else codes
+            others = [i for i, name in enumerate(columns) if name != column]
+            place = place * domain[column] + np.expand_dims(codes, others)
+        parts.append((place.reshape(-1), domain.cells(inside), weight))
 
     def apply(values: np.ndarray) -> np.ndarray:
         return sum((np.bincount(place, values, own)[place] * weight for place, own, weight in parts), np.zeros(1))
@@ -396,8 +409,9 @@ def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], 
             yield from ask_shares(table, some[place], rng, 1)
         told = [asked for pair in some for asked in ask_pair(table, pair)]
         yield from (told[place] for place in rng.permutation(len(told))[:4])
-    for triple in choose_triples(table, rng, 1, set(measured)) + choose_triples(table, rng, 1):
-        yield from ask_triple(table, triple)
+    for known in (set(measured), None):
+        for triple in choose_triples(table, rng, 1, known, binary=bool(run.number % 2)):
+            yield from ask_triple(table, triple)
 
 
 class Run(NamedTuple):
