@@ -140,6 +140,11 @@ class CorrectedTables:
         wanted = set(clique)
         return not wanted or any(wanted <= measured for measured in self.cliques)
 
+    def is_merged(self, column: str) -> NDArray[np.bool_]:
+        """Return which declared codes of a column were merged with others."""
+        merged: NDArray[np.bool_] = np.bincount(self._place[column])[self._place[column]] > 1
+        return merged
+
     # -- the model's tables, over merged and over declared codes ---------------------------------------------------
 
     def shares(self, clique: Clique) -> Array:

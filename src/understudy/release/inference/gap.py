@@ -48,7 +48,7 @@ class Gaps:
     def __init__(self, release: Release, tables: CorrectedTables) -> None:
         self._tables = tables
         self._scores = _read_scores(release.rounds)
-        self._tree = _read_tree(release.rounds) if self._scores is None else []
+        self._tree = _read_tree(release.rounds) if release.mechanism == "mst" else []
         rounds = not self._tree and self._scores is None
         self._lost = dict(_distances_of_selections(collect_evidence(release))) if rounds else {}
 
@@ -132,9 +132,8 @@ def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[st
 
 
 def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
-    """Return the pairs that were chosen one after the other, each by its own selection, where nothing else was."""
-    chosen = [tuple(entry["chosen"] or ()) for entry in rounds if set(entry) == {"chosen"}]
-    return chosen if len(chosen) == len(rounds) and all(len(pair) == len(set(pair)) == 2 for pair in chosen) else []
+    """Return the pairs that MST chose one after the other, each by its own selection."""
+    return [pair for entry in rounds if len(pair := tuple(entry.get("chosen") or ())) == len(set(pair)) == 2]
 
 
 def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:

@@ -45,6 +45,7 @@ FUNCTIONS = {
 
 _CALL = re.compile(r"\s*(?P<function>[A-Za-z_]\w*)\s*\((?P<inner>[^~]*)\)\s*(?:\|\s*(?P<group>[^~|]+?)\s*)?", re.DOTALL)
 _WITHIN = 0.2  # the least missed correlation among values that were merged into one
+_ALONE = 0.05  # share of rows with other values from which on their correlation is used
 _FELT = 0.1  # share of the variance due to unmeasured relations from which on a warning is given
 _SHOWN = 4
 
@@ -394,8 +395,8 @@ def _combine(
                 )
             assumed = max(assumed, correlation)
             gap = gap + correlation**2 * left
-        if within is not None:
-            gap = gap + max(correlation or 0.0, _WITHIN) ** 2 * within
+        if within is not None and _matters(within, noise):
+            gap = gap + max(correlation or 0.0, _find_relation_within(release, clique)) ** 2 * within
     sampling = np.zeros(len(noise))
     if target == "population":
         columns = {column for clique in estimates.influence for column in clique}
@@ -407,6 +408,28 @@ def _combine(
         for name, value, v, n, s, g in zip(estimates.names, estimates.values, total, noise, sampling, gap, strict=True)
     ]
     return lines, [*estimates.notes, *_warn(tables, unmeasured, lines, assumed, assume)]
+
+
+def _find_relation_within(release: Release, clique: Clique) -> float:
+    """Return the correlation to assume among values that were merged: that of the others for numbers, at least 0.2."""
+    tables = release.corrected
+    variables = Variables(release.schema, tables)
+    found = [_WITHIN]
+    for pair in combinations(clique, 2):
+        numbers = [variables[column].numbers for column in pair]
+        alone = [~tables.is_merged(column) for column in pair]
+        centred = []
+        for axis, values in enumerate(numbers):
+            if values is not None:
+                alone[axis] &= np.isfinite(values)
+                centred.append(values[alone[axis]])
+        table = tables.spread(pair, tables.shares(pair))[np.ix_(*alone)]
+        if len(centred) == 2 and table.sum() > _ALONE:
+            table = table / table.sum()
+            (x, of_x), (y, of_y) = ((v - m @ v, m) for v, m in zip(centred, (table.sum(1), table.sum(0)), strict=True))
+            spread = float(of_x @ x**2) * float(of_y @ y**2)
+            found.append(abs(float(x @ table @ y)) / math.sqrt(spread) if spread > 0 else 0.0)
+    return max(found)
 
 
 def _matters(variance: Array | None, noise: Array) -> bool:
