@@ -166,7 +166,10 @@ def attack(
     """
     opened = open_release(release) if isinstance(release, str | PathLike) else release
     if not isinstance(opened, Release):
-        raise InputError("the release is of linked tables; attacks are possible on releases of single tables only")
+        raise InputError(
+            "the release is of linked tables; attacks are possible on releases of single tables only. Score its rows "
+            "with `evaluate`, or test its mechanism with `audit`"
+        )
     release = opened
     if release.receipt.rehearsal:
         raise InputError(

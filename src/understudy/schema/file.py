@@ -182,14 +182,15 @@ class _Field:
     def _find_kind(self) -> str:
         kind, declared = self._ours.get("kind"), self._field.get("type", "string")
         if kind is not None:
-            if kind not in _CLASS:
+            if not isinstance(kind, str) or kind not in _CLASS:
                 raise self._error(f"unknown kind {kind!r}; use one of {', '.join(_CLASS)}", OURS, "kind")
-            return str(kind)
+            return kind
         if "categories" in self._field or "enum" in self._limits:
             return "ordinal" if self._field.get("categoriesOrdered") else "categorical"
         if declared == "string":
             raise self._error(FREE_TEXT)
-        if declared not in _CLASS or declared in ("drop", "id", "constant", "categorical", "ordinal"):
+        usual = isinstance(declared, str) and declared in _CLASS
+        if not usual or declared in ("drop", "id", "constant", "categorical", "ordinal"):
             known = "string, integer, number, boolean, date, datetime, duration"
             raise self._error(f"unknown type {declared!r}; use one of {known}", "type")
         return str(declared)

@@ -568,6 +568,7 @@ class _Package:
                 raise SchemaError(f"table {name!r} is listed twice; remove or rename one")
             if not isinstance(resource.get("schema"), Mapping):
                 raise SchemaError(f"table {name!r}: `schema` is missing; add its fields there")
+            _check_form(name, resource["schema"])
             self._resources[name] = resource
 
     def schema(self) -> LinkedSchema:
@@ -606,13 +607,13 @@ class _Package:
         """Return the foreign key that leads to the unit; keys to public tables are ordinary columns."""
         found = []
         for key in self._resources[name]["schema"].get("foreignKeys", []):
-            reference = key.get("reference", {}) if isinstance(key, Mapping) else {}
+            reference = key.get("reference")
             if not isinstance(reference, Mapping) or not isinstance(key.get(OURS, {}), Mapping):
                 raise SchemaError(f"table {name!r}: a foreign key has no `reference`; add the table and its fields")
             if key.get(OURS, {}).get("public") is True:
                 continue
             target = reference.get("resource")
-            if target not in self._resources:
+            if not isinstance(target, str) or target not in self._resources:
                 raise SchemaError(
                     f"table {name!r}: a foreign key refers to {target!r}, which is not among the tables; add it, or "
                     f"write `{OURS}: {{public: true}}` if that table is public"
@@ -646,7 +647,7 @@ class _Package:
         unit = self._ours.get("privacy_unit")
         if unit is None:
             raise SchemaError(f"`privacy_unit` is not stated; write `{OURS}: {{privacy_unit: {{table: {root}}}}}`")
-        if not isinstance(unit, Mapping) or set(unit) != {"table"} or unit["table"] not in self._resources:
+        if not isinstance(unit, Mapping) or set(unit) != {"table"} or unit["table"] not in list(self._resources):
             raise SchemaError("`privacy_unit` of linked tables is `{table: NAME}`, the table of the protected units")
         if unit["table"] != root:
             raise SchemaError(
@@ -710,13 +711,12 @@ class _Package:
             raise SchemaError(f"table {name!r}: `{wrong[0]}` is stated once, for the whole package; move it there")
         linking = [] if link is None else [link.unit_column, link.parent_column]
         found = dict.fromkeys(one for one in (key, *linking) if one is not None)
-        names = [one.get("name") for one in content.get("fields", []) if isinstance(one, Mapping)]
+        names = [one["name"] for one in content["fields"]]
         if missing := [one for one in found if one not in names]:
             raise SchemaError(f"table {name!r}: {missing[0]!r} is a key but not among its `fields`; add it there")
         content["fields"] = [
             {**one, OURS: {"kind": "id", **one.get(OURS, {})}} if one["name"] in found else one
             for one in content["fields"]
-            if isinstance(one, Mapping)
         ]
         content[OURS] = ours | {"privacy_unit": "row"}
         try:
@@ -750,6 +750,24 @@ def _copy_patterns(
         for one in schema.columns
     )
     return replace(schema, columns=tuple(columns))
+
+
+def _check_form(name: str, schema: Mapping[str, Any]) -> None:
+    """Refuse the schema of a table whose parts are not of the kind that the package's reader expects."""
+    fields, keys = schema.get("fields"), schema.get("foreignKeys", [])
+    if not isinstance(fields, list) or not all(
+        isinstance(one, Mapping) and isinstance(one.get("name"), str) and isinstance(one.get(OURS, {}), Mapping)
+        for one in fields
+    ):
+        raise SchemaError(
+            f"table {name!r}: `fields` must list columns, each a mapping with its `name` as text; correct them"
+        )
+    if not isinstance(keys, list) or not all(isinstance(one, Mapping) for one in keys):
+        raise SchemaError(
+            f"table {name!r}: `foreignKeys` must list keys, each a mapping of `fields` and `reference`; correct them"
+        )
+    if not isinstance(schema.get(OURS, {}), Mapping):
+        raise SchemaError(f"table {name!r}: `{OURS}` must be a mapping of keys; correct it")
 
 
 def _as_list(given: Any) -> list[str]:

@@ -86,6 +86,17 @@ def test_cardinality_is_one_minus_the_largest_difference_of_cumulative_shares() 
     assert cardinality(real, made, SCHEMA, "visits") == pytest.approx(0.75)
 
 
+@pytest.mark.parametrize(
+    ("real", "made", "score"),
+    [("1210113010", "1101110032", 1.0), ("2101020112", "0211101211", 0.9)],
+    ids=["sessions of users", "transactions of sessions"],
+)
+def test_cardinality_agrees_with_sdmetrics_on_its_demo(real: str, made: str, score: float) -> None:
+    """`CardinalityShapeSimilarity` of SDMetrics 0.32 on the numbers of children in its demo tables."""
+    both = (tiny({str(i): int(many) * "A" for i, many in enumerate(each)}) for each in (real, made))
+    assert cardinality(*both, SCHEMA, "visits") == pytest.approx(score)
+
+
 def test_the_pairs_of_a_parent_weigh_one_together() -> None:
     """AB against AAAB: pairs AB and BA, against AA in a half of the pairs: the distance of the wards' table is 1/2."""
     real, made = tiny({"a": "AB"}), tiny({"a": "AAAB"})

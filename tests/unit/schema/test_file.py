@@ -76,6 +76,8 @@ FIELDS = [
         "`minimum` is not declared; add it under `constraints`, or discover it",
     ),
     ({"name": "x", "type": "geopoint"}, "unknown type 'geopoint'; use one of string"),
+    ({"name": "x", "type": ["integer"]}, "unknown type"),
+    ({"name": "x", "understudy": {"kind": {"id": True}}}, "unknown kind"),
     ({"name": "x", "understudy": []}, "`understudy` must be a mapping of keys; correct it"),
     ({"name": "x", "type": "integer", "constraints": []}, "`constraints` must be a mapping of keys; correct it"),
     ({"name": "x", "type": "integer", "constraints": {"max": 3}}, "unknown constraint `max`; use enum, maximum"),

@@ -165,6 +165,13 @@ BROKEN = {
             0, {"name": "note", "type": "string", "understudy": {"values": "discover"}}
         )
     ),
+    "must refer to 'patient_id'": lambda p, s: s["visits"]["foreignKeys"][0]["reference"].update(fields="who"),
+    "as many `fields`": lambda p, s: s["visits"]["foreignKeys"][0].update(fields=["patient_id", "day"]),
+    "table 'visits': `fields` must list columns": lambda p, s: s["visits"].update(fields={"day": "integer"}),
+    "its `name` as text": lambda p, s: s["visits"]["fields"].append({"type": "integer"}),
+    "`foreignKeys` must list keys": lambda p, s: s["visits"].update(foreignKeys={"fields": "patient_id"}),
+    "has no `reference`": lambda p, s: s["visits"]["foreignKeys"][0].pop("reference"),
+    "`understudy` must be a mapping": lambda p, s: s["visits"].update(understudy=["rules"]),
     "listed twice": lambda p, s: p["resources"].append(p["resources"][0]),
     "stated once": lambda p, s: s["visits"].update(understudy={"rows": 3}),
     "rename column": lambda p, s: s["visits"]["fields"].append({"name": "#x", "categories": ["a"]}),
