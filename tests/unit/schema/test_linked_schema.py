@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -182,6 +184,24 @@ BROKEN = {
 def test_structure_that_is_no_tree_is_refused_by_name(words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         LinkedSchema.from_dict(_break(BROKEN[words]))
+
+
+def test_any_part_of_another_kind_is_read_or_refused() -> None:
+    def places(some: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        inner = some.items() if isinstance(some, dict) else enumerate(some) if isinstance(some, list) else ()
+        for key, value in inner:
+            yield (*place, key)
+            yield from places(value, (*place, key))
+
+    for *above, last in places(clinic_package(diagnoses=1)):
+        for odd in (None, [], {}, 1.5, ["x"]):
+            package = clinic_package(diagnoses=1)
+            part: Any = package
+            for key in above:
+                part = part[key]
+            part[last] = odd
+            with suppress(SchemaError):
+                LinkedSchema.from_dict(package)
 
 
 def test_keys_to_public_tables_are_ordinary_columns() -> None:
