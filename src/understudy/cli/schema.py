@@ -281,7 +281,7 @@ def _review_package(
 
 def _review_rules(content: dict[str, Any], *, asking: bool) -> dict[str, Any]:
     """Drop rules and differences about dropped columns, and ask about the other rules: a draft may propose some."""
-    from understudy.schema.draft import drop_dependents
+    from understudy.schema.review import drop_dependents
 
     content = drop_dependents(content)
     ours = content["understudy"]
@@ -554,13 +554,13 @@ _DECISIONS: dict[str, Literal["accept", "public", "drop"]] = {"a": "accept", "p"
 
 
 def _decide(field: dict[str, Any], letter: str) -> dict[str, Any]:
-    from understudy.schema.draft import decide
+    from understudy.schema.review import decide
 
     return decide(field, _DECISIONS.get(letter, "later"))
 
 
 def _is_draft(field: dict[str, Any]) -> bool:
-    from understudy.schema.draft import is_draft
+    from understudy.schema.review import is_draft
 
     return is_draft(field)
 

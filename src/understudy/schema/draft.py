@@ -1,18 +1,13 @@
-"""Draft schemas: proposed from the rows, or from the column names alone, and what a person decides about them.
-
-For a person to review, never for a release as they are.
-"""
+"""Propose a schema from the rows of a table: for a person to review, never for a release as it is."""
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +15,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.arguments import html_table, parse_unit
-from understudy.errors import InputError, SettingError
+from understudy.errors import SettingError
 from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO, AxisColumn
 from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
-from understudy.schema.rules import parse_rule
 from understudy.schema.schema import Schema
-from understudy.schema.sniff import COMMA_NUMBER, guess_quote, read_beginning
+from understudy.schema.sniff import COMMA_NUMBER
 from understudy.schema.temporal import parse_dates, parse_datetimes
-from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
+from understudy.schema.text import EXACT, Dialect, parse_numbers, to_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -776,155 +770,3 @@ def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float
 def _round(value: float) -> float | int:
     rounded = float(f"{float(value):.12g}")
     return int(rounded) if rounded.is_integer() else rounded
-
-
-# -- Drafts from column names alone: no row is read and nothing is spent ---------------------------------------------
-
-
-TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration", "drop", "id", "discover")
-"""The types that can be given for a column; with `discover` the type is discovered too."""
-
-_LONGEST_HEADER = 1 << 20
-_MOST_DECIMALS = 9
-_VALUE = re.compile(r"[\W\d_]*\d[\W\d_TZeE]*|.*@.*")  # a number, amount, date, time or telephone number; an address
-
-
-def draft_open_schema(
-    names: Mapping[str, str], dialect: Dialect, unit: Any = "row", decimals: Mapping[str, int | None] | None = None
-) -> dict[str, Any]:
-    """Return the content of a schema file in which everything except names and given types is left to discovery.
-
-    Args:
-        names: the columns in order, with their types.
-        dialect: how the table's file is written.
-        unit: the privacy unit as a schema file writes it.
-        decimals: by column of numbers, the decimals that its type declares.
-
-    Raises:
-        SettingError: for an unknown type.
-    """
-    fields = [{"name": name} | _make_field(name, kind) for name, kind in names.items()]
-    for field in fields:
-        if field.get("type") == "number" and (places := (decimals or {}).get(field["name"])):
-            field["understudy"]["decimals"] = places
-    if isinstance(unit, dict):
-        fields = [field if field["name"] != unit["column"] else _id_field(field["name"]) for field in fields]
-    written = dialect.model_dump(exclude_defaults=True)
-    return {"fields": fields, "understudy": {"privacy_unit": unit} | ({"dialect": written} if written else {})}
-
-
-def _make_field(name: str, kind: str) -> dict[str, Any]:
-    if kind not in TYPES:
-        raise SettingError(f"--type {name}={kind}: unknown type; use one of {', '.join(TYPES)}")
-    if kind in ("discover", "boolean"):
-        return {"type": kind}
-    if kind in ("drop", "id"):
-        return {"understudy": {"kind": kind}}
-    if kind == "string":
-        return {"type": kind, "understudy": {"values": "discover"}}
-    return {"type": kind, "understudy": {"bounds": "discover", "bins": "discover"}}
-
-
-def _id_field(name: str) -> dict[str, Any]:
-    return {"name": name, "understudy": {"kind": "id"}}
-
-
-def read_header(path: Path) -> tuple[Dialect, list[str]]:
-    """Read the dialect and the column names of a text file from its first line alone.
-
-    Raises:
-        InputError: if the file cannot be read, or its first line does not look like names, because it may be a row.
-    """
-    line, encoding = _read_first_line(path)
-    if line.count('"') % 2:
-        raise InputError(f"{path}: a column name in the first line has a line break; write it in one line")
-    marks = {mark: line.count(mark) for mark in (",", ";", "\t", "|")}
-    delimiter = max(marks, key=lambda mark: marks[mark])
-    quote = guess_quote([line])
-    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, quotechar=quote), [])]
-    names = names[:-1] if len(names) > 1 and not names[-1] else names  # a trailing delimiter does not name a column
-    if not any(names):
-        raise InputError(f"{path}: the first line is empty; export the table again, with its header")
-    if len(set(names)) != len(names) or not all(names) or any(map(_VALUE.fullmatch, names)):
-        raise InputError(
-            f"{path}: the first line does not look like column names (a number, a date, an empty or a repeated one); "
-            "rows are not read here: give the file a header"
-        )
-    return Dialect(delimiter=delimiter, encoding=encoding, quote=quote), names
-
-
-def _read_first_line(path: Path) -> tuple[str, str]:
-    line = read_beginning(path, lambda file: file.readline(_LONGEST_HEADER))
-    for encoding in ("utf-8-sig", "windows-1252"):
-        try:
-            return line.decode(encoding).rstrip("\r\n"), "utf-8" if encoding == "utf-8-sig" else encoding
-        except UnicodeDecodeError:
-            continue
-    raise InputError(f"{path}: the first line is in an unknown encoding; save the file as UTF-8")
-
-
-def declared_decimals(kind: Any) -> int | None:
-    """Return the decimals that an arrow type declares, as a database's numeric(10, 2) does; None if it declares none.
-
-    >>> declared_decimals(pa.decimal128(10, 2)), declared_decimals(pa.float64())
-    (2, None)
-    """
-    return int(kind.scale) if pa.types.is_decimal(kind) and 0 < kind.scale <= _MOST_DECIMALS else None
-
-
-def schema_type(kind: Any) -> str:
-    """Return the schema's name for an arrow type; "drop" if no kind of column can hold it."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    tests = {
-        "boolean": pa.types.is_boolean, "integer": pa.types.is_integer, "date": pa.types.is_date,
-        "datetime": pa.types.is_timestamp,
-        "duration": lambda kind: pa.types.is_duration(kind) or pa.types.is_interval(kind),
-    }  # fmt: skip
-    for name, fits in tests.items():
-        if fits(kind):
-            return name
-    if pa.types.is_decimal(kind) and kind.scale == 0:
-        return "integer"
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return "number"
-    return "string" if is_text_type(kind) else "drop"
-
-
-# -- Decisions of a person about the fields of a draft ---------------------------------------------------------------
-
-
-Decision = Literal["accept", "public", "drop", "later"]
-
-
-def is_draft(field: Mapping[str, Any]) -> bool:
-    """Return whether nobody has decided about a field yet."""
-    return bool(field.get("understudy", {}).get("status") == "draft")
-
-
-def decide(field: dict[str, Any], decision: Decision) -> dict[str, Any]:
-    """Return a field as a person decided.
-
-    Args:
-        field: the drafted field.
-        decision: "accept" it; accept it as "public" knowledge, from a document and not from the rows; "drop" the
-            column; or decide "later".
-    """
-    if decision == "drop":
-        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
-    if decision == "later":
-        return field
-    gone = ("status", "origin") if decision == "public" else ("status",)
-    return field | {"understudy": {key: value for key, value in field.get("understudy", {}).items() if key not in gone}}
-
-
-def drop_dependents(content: dict[str, Any]) -> dict[str, Any]:
-    """Drop rules about columns that are left out, and leave out differences of such columns."""
-    dropped = {field["name"] for field in content["fields"] if field.get("understudy", {}).get("kind") == "drop"}
-    fields = [
-        decide(field, "drop") if dropped & {*field.get("understudy", {}).get("of", ())} else field
-        for field in content["fields"]
-    ]
-    ours = content["understudy"]
-    rules = [rule for rule in ours.get("rules", []) if not dropped & {*parse_rule(rule).columns}]
-    rest = {key: value for key, value in ours.items() if key != "rules"}
-    return content | {"fields": fields, "understudy": rest | ({"rules": rules} if rules else {})}

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from understudy.errors import SchemaError
-from understudy.schema.draft import is_draft
 from understudy.schema.file import parse_field
+from understudy.schema.review import is_draft
 from understudy.yaml_json import dump_text, read_yaml
 
 KINDS = {

@@ -27,7 +27,7 @@ from understudy.planning.predict import needs_public
 from understudy.run.file import RunFile
 from understudy.run.pipeline import resolve
 from understudy.schema import Schema
-from understudy.schema.draft import decide, drop_dependents, is_draft
+from understudy.schema.review import decide, drop_dependents, is_draft
 from understudy.source.draft import draft_names, set_unit
 from understudy.source.place import table_name
 from understudy.studio.app import Form, Page, Visit

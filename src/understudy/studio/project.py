@@ -21,7 +21,7 @@ from understudy.ledger import Ledger
 from understudy.run.file import RunFile
 from understudy.schema import Schema
 from understudy.schema.custodian import mark_path
-from understudy.schema.draft import is_draft
+from understudy.schema.review import is_draft
 from understudy.yaml_json import dump_text, read_json
 
 _ID = re.compile(r"[0-9a-f]{32}")

@@ -10,8 +10,9 @@ import pytest
 from understudy.errors import InputError
 from understudy.schema import Dialect, Schema
 from understudy.schema.custodian import MARK, OUTPUTS, find_marked, mark_path, unmark_path
-from understudy.schema.draft import declared_decimals, draft, draft_open_schema, schema_type, widen_bounds
+from understudy.schema.draft import draft, widen_bounds
 from understudy.schema.sniff import sniff
+from understudy.source.draft import declared_decimals, draft_open_schema, schema_type
 
 ROWS = 1000
 RNG = np.random.default_rng(7)

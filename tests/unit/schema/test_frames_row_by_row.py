@@ -13,9 +13,9 @@ from pyarrow import csv as pa_csv
 
 from understudy.errors import SchemaError
 from understudy.schema import Dialect, Schema
-from understudy.schema.draft import schema_type
 from understudy.schema.frames import columns_by_meaning, mark_as_written
 from understudy.schema.open import Shape, Words
+from understudy.source.draft import schema_type
 from understudy.source.memory import MemorySource
 
 DATES = {"minimum": "2020-01-01", "maximum": "2020-12-31"}

@@ -10,9 +10,9 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Dialect, Schema
-from understudy.schema.draft import read_header
 from understudy.schema.file import fill_field, parse_field
 from understudy.schema.open import LONGEST, Open, Shape, Words, trial_facts
+from understudy.source.draft import read_header
 
 BOTH = {"bounds": "discover", "bins": "discover"}
 FIELDS = [
