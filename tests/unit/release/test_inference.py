@@ -412,7 +412,7 @@ def test_columns_of_nearly_one_value_have_small_distances():
     scores = {"scored": [["a", "b"]], "scores": [10], "scores_sigma": 4.0}
     release = release_of(joint(np.outer(city, district), a=4, b=4), ones, rounds=[scores])
     spread = np.sqrt(2 * (1 - (city**2).sum()))
-    assert spread < 0.3
+    assert spread < 0.4
     assert release.gaps.correlation(("a", "b")) == pytest.approx(0.14 / (2.5 * spread), rel=1e-3)
 
 
