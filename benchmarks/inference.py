@@ -588,7 +588,7 @@ def show(given: argparse.Namespace) -> None:
 
 
 def _coverage(part: pd.DataFrame) -> str:
-    return f"{100 * part.covered.mean():.1f} % of {len(part):,}" if len(part) else ""
+    return f"{100 * part.covered.mean():.1f} ({len(part):,})" if len(part) else ""
 
 
 def _count_runs(part: pd.DataFrame) -> int:
@@ -597,7 +597,7 @@ def _count_runs(part: pd.DataFrame) -> int:
 
 
 def _print_coverage(known: pd.DataFrame, names: list[str], column: str) -> None:
-    """Print coverage by some properties of the runs, and by one more in columns."""
+    """Print in how many per cent of how many intervals the truth was, by some properties of the runs and one more."""
     values = sorted(known[column].unique())
     heads = [f"{'' if measured else 'not '}measured, {value}" for measured in (1, 0) for value in values]
     print(f"\n| {' | '.join([*names, 'runs', *heads])} |")
