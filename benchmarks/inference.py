@@ -562,12 +562,15 @@ def show(given: argparse.Namespace) -> None:
     known = record[record.se.notna() & ~null].copy()
     known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
     known["squared"] = ((known.estimate - known.truth) / known.se) ** 2
-    known["about"] = np.where(known.kind == "population", "population", "table")
     known["wider"] = (known.high - known.low) / (2 * 1.959964 * known.best)
-    _print_by(known, ["mechanism", "table", "epsilon", "about"])
-    _print_by(known, ["statistic", "mechanism", "about"])
+    known.loc[known.kind == "population", "mechanism"] += ", population"
+    _print_coverage(known, ["table", "mechanism"], "epsilon")
+    _print_coverage(known, ["statistic"], "mechanism")
+    _print_errors(known, ["table", "mechanism"])
     print("\nLines below 94 % (measured) or 90 % (not measured), of at least 40 intervals:\n")
-    for key, part in known.groupby(["table", "mechanism", "epsilon", "statistic", "about", "measured"]):
+    lines = known.groupby(["table", "mechanism", "epsilon", "statistic", "measured"])
+    print(f"of {(lines.size() >= 40).sum()} lines\n")
+    for key, part in lines:
         if len(part) >= 40 and part.covered.mean() < (0.94 if key[-1] else 0.90):
             words = [*map(str, key[:-1]), "measured" if key[-1] else "not measured"]
             by_run = part.groupby("run").covered.mean()
@@ -585,23 +588,34 @@ def show(given: argparse.Namespace) -> None:
 
 
 def _coverage(part: pd.DataFrame) -> str:
-    return f"{100 * part.covered.mean():.1f} % of {len(part):,}"
+    return f"{100 * part.covered.mean():.1f} ({len(part):,})" if len(part) else ""
 
 
-def _print_by(known: pd.DataFrame, names: list[str]) -> None:
-    """Print coverage, error / se and widths by some properties of the runs."""
-    print(f"\n| {' | '.join(names)} | runs | measured | error / se | width / best | not measured | error / se |")
-    print("|---" * (len(names) + 6) + "|")
+def _count_runs(part: pd.DataFrame) -> int:
+    """Return the smallest number of runs of a table, mechanism, epsilon and kind."""
+    return int(part.groupby(["table", "mechanism", "epsilon", "kind"]).run.nunique().min())
+
+
+def _print_coverage(known: pd.DataFrame, names: list[str], column: str) -> None:
+    """Print in how many per cent of how many intervals the truth was, by some properties of the runs and one more."""
+    values = sorted(known[column].unique())
+    heads = [f"{'' if measured else 'not '}measured, {value}" for measured in (1, 0) for value in values]
+    print(f"\n| {' | '.join([*names, 'runs', *heads])} |")
+    print("|---" * (len(names) + 1 + len(heads)) + "|")
     for key, part in known.groupby(names):
-        cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in key]
-        cells.append(str(len(part[["table", "epsilon", "kind", "run"]].drop_duplicates())))
-        for measured in (1, 0):
-            some = part[part.measured == measured]
-            error = float(np.sqrt(some.squared.mean())) if len(some) else math.nan
-            cells += [_coverage(some), f"{error:.2f}"] if len(some) else ["", ""]
-            if measured:
-                cells.append(f"{some.wider.median():.2f}" if some.wider.notna().any() else "")
-        print(f"| {' | '.join(cells)} |")
+        some = [part[(part.measured == measured) & (part[column] == v)] for measured in (1, 0) for v in values]
+        print(f"| {' | '.join([*key, str(_count_runs(part)), *map(_coverage, some)])} |")
+
+
+def _print_errors(known: pd.DataFrame, names: list[str]) -> None:
+    """Print the errors in standard errors and the widths of intervals by some properties of the runs."""
+    print(f"\n| {' | '.join(names)} | measured: error / se | width / best | not measured: error / se |")
+    print("|---" * (len(names) + 3) + "|")
+    for key, part in known.groupby(names):
+        own, others = part[part.measured == 1], part[part.measured == 0]
+        errors = [f"{math.sqrt(some.squared.mean()):.2f}" if len(some) else "" for some in (own, others)]
+        width = f"{own.wider.median():.2f}" if own.wider.notna().any() else ""
+        print(f"| {' | '.join([*key, errors[0], width, errors[1]])} |")
 
 
 def _print_tests(null: pd.DataFrame, names: list[str]) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Budget
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.release.rows import undo_merging
@@ -40,7 +40,7 @@ Codes = dict[str, NDArray[Any]]
 class CodedSource:
     """Coded columns as a source, without a schema."""
 
-    unit = PrivacyUnit()
+    unit, code_groups = PrivacyUnit(), CodeGroups()
     rows_public = rows_used = None
 
     def __init__(self, codes: Codes, domain: Domain) -> None:

@@ -152,7 +152,8 @@ MOST_VALUES = 300
 _SPIKE_SHARE = 0.05
 _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
-_MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 30
+_MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 20
+_HEAP_SHARE, _MOST_HEAPS = 0.01, 20
 _FEW_SPIKES = 50
 _FEW_KEYS = 20
 _LEAST_CODE, _CODE_SHARE = 100, 0.05
@@ -509,9 +510,27 @@ def _numeric_extras(
         if round_share > 0.5:
             extras["heaped"] = [100, 20, 50, 25, 10, 5, 2, 1]
     points = points if seen.whole or "decimals" in extras else np.inf
-    if not extras.keys() & {"scale", "heaped"} and (bins := _count_bins(rest, weight, high - low, points)):
-        extras["bins"] = bins
+    if not extras.keys() & {"scale", "heaped"}:
+        bins = _count_bins(rest, weight, high - low, points)
+        least = max(_HEAP_SHARE * counts.sum(), _rare_count(seen))
+        heaps = _find_heaps(rest, weight, (high - low) / (bins or DEFAULT_BINS), least)
+        if heaps:
+            extras["spikes"] = sorted({*extras.get("spikes", ()), *heaps})
+        if bins:
+            extras["bins"] = bins
     return extras
+
+
+def _find_heaps(values: NDArray[Any], counts: NDArray[Any], width: float, least: float) -> list[float | int]:
+    """Find common values, such as round amounts, that a bin of this width around them would hide.
+
+    Such a value has at least `least` rows, and three times as many as the values near it have on average.
+    """
+    sums = np.concatenate(([0], np.cumsum(counts)))
+    first, last = np.searchsorted(values, values - width / 2), np.searchsorted(values, values + width / 2, "right")
+    heaps = (counts >= least) & (counts * (last - first) >= 3 * (sums[last] - sums[first]))
+    order = np.argsort(-counts[heaps], kind="stable")[:_MOST_HEAPS]
+    return [_round(value) for value in values[heaps][order]]
 
 
 def _count_bins(values: NDArray[Any], counts: NDArray[Any], span: float, points: float) -> int | None:

@@ -480,11 +480,11 @@ def order_values(schema: Schema, name: str, cells: Any, *, down: bool) -> list[N
     """
     column = schema.column(name)
     assert isinstance(column, Coded)  # noqa: S101 - checked with the schema
+    cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
     codes = np.asarray(column.encode(cells, schema.dialect)[name], np.int64)
     if not isinstance(column, AxisColumn):
         sortable = len(getattr(column, "values", ())) if column.kind == "ordinal" else column.size
         return [np.where((codes < sortable) & down, -codes, codes)]
-    cells = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
     units, ordinary = np.asarray(column.units(cells, schema.dialect)[0]), codes < column.ordinary
     inner = np.where(ordinary, np.clip(units, *column.bounds), 0)
     return [np.where(ordinary, -1, codes), -inner if down else inner]

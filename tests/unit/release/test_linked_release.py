@@ -132,6 +132,19 @@ def test_dates_with_gaps_never_go_back() -> None:
     assert 20 < gaps.mean() < 120  # the true mean gap is about 90 days
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("order", ["ward", "-ward"])
+def test_text_orders_siblings_by_its_codes(order: str, ordered: bool) -> None:
+    package = clinic_package(order=order)
+    package["resources"][1]["schema"]["fields"][3] = {
+        "name": "ward", "categories": ["B", "A", "C"], "categoriesOrdered": ordered, "constraints": {"required": True}
+    }  # fmt: skip
+    made = make(LinkedSchema.from_dict(package), clinic_rows(300), rho=100.0).sample(80, seed=3)["visits"].to_pandas()
+    places = made.ward.astype(str).map({"B": 0, "A": 1, "C": 2}).groupby(made.patient_id).diff().dropna()
+    assert (places <= 0).all() if order == "-ward" else (places >= 0).all()
+    assert len(places) > 10
+
+
 def test_siblings_keep_their_drawn_order_within_a_bin() -> None:
     """Values of one bin are sorted, not rows: which sibling comes first was drawn."""
     package = clinic_package(visits=2)

@@ -145,6 +145,17 @@ def test_a_far_outlier_does_not_hide_the_middle_of_a_column():
     assert "bins" not in fields["kg"]["understudy"]
 
 
+def test_round_amounts_that_bins_would_hide_have_codes_of_their_own():
+    rng = np.random.default_rng(0)
+    smooth = np.rint(rng.normal(27_000, 9000, 19_000)).clip(-4000, None)
+    round_amounts = np.repeat([20_000, 25_000, 30_000, 12_345], [400, 500, 300, 60])
+    frame = pd.DataFrame({"wage": [*smooth, *round_amounts, 2_000_000]})
+    (field,) = draft(frame, ["wage"], Dialect()).content["fields"]
+    assert field["understudy"]["spikes"] == [20_000, 25_000, 30_000]
+    even = pd.DataFrame({"dose": 10 * np.rint(rng.normal(1400, 25, 20_000))})  # common, as are their neighbours
+    assert "spikes" not in draft(even, ["dose"], Dialect()).content["fields"][0]["understudy"]
+
+
 def test_few_rows_have_no_fine_bins():
     frame = pd.DataFrame({"bmi": [*np.random.default_rng(0).normal(26, 4, 2000), 451.3]})
     assert "bins" not in draft(frame, ["bmi"], Dialect()).content["fields"][0]["understudy"]

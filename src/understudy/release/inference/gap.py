@@ -4,8 +4,8 @@ The means of a function that no measured margin explains come from the model alo
 that function with whatever the model lacks: the *missed correlation*. It is estimated from what a release records of
 the choice of its marginals: a pair that was not chosen lost against pairs whose relation is known; nothing is known of
 a pair that was never a candidate. The distance of that relation from independence (or from the model) is divided by
-2.5, and for each binary column by twice its standard deviation. The constants were chosen on releases of Adult, NLTCS
-and Salary and checked on other tables (benchmarks/inference.md).
+2.5, and for each column by what corresponds to twice the standard deviation of a binary one. The constants were chosen
+on releases of Adult, NLTCS and Salary and checked on other tables (benchmarks/inference.md).
 """
 
 from __future__ import annotations
@@ -107,12 +107,13 @@ class Gaps:
     def _per_correlation(self, pair: Clique) -> float:
         """Return the distance from independence of two columns that goes with each unit of their missed correlation.
 
-        For two binary columns, the distance is the correlation times twice the standard deviation of each.
+        For two binary columns, the distance is the correlation times twice the standard deviation of each, which is
+        the square root of 2 - 2 * sum(shares^2). A column of which nearly all rows have one value is taken likewise.
         """
         spread = 1.0
         for column in pair:
             shares = self._tables.shares((column,))
-            spread *= 2 * math.sqrt(max(float(shares.prod()), 1e-4)) if len(shares) == 2 else 1.0
+            spread *= min(1.0, math.sqrt(2 * max(1 - float((shares**2).sum()), 2e-4)))
         return _PER_DISTANCE * spread
 
     def _distance(self, edge: Clique) -> float:
