@@ -20,7 +20,7 @@ MOST_CLIQUES = 2_000_000
 """The most cliques of an `all-kway` workload (the triples of 229 columns): more take minutes and gigabytes."""
 
 _GIVEN_WEIGHT = 0.1  # of columns that are given, in a conditional workload (benchmarks/linked.md)
-_CHAIN_WEIGHT = 4.0  # of cliques with a column and its previous value (benchmarks/linked.md)
+_CHAIN_WEIGHT = 4.0  # of a column and its previous value, in cliques with both (benchmarks/linked.md)
 _MOST_TRIPLES = 40  # columns; a conditional workload of more has pairs only
 
 
@@ -119,8 +119,8 @@ class Workload:
                 one of these (of up to two columns in a domain of more than 40).
             linking: columns of which pairs with any other column matter as well.
             chains: a column, its own value in the previous row, and columns that tell how the one follows from the
-                other: cliques with the first two weigh four times as much, and the whole chain is a clique, too (in a
-                domain of up to 40 columns).
+                other: cliques with the first two weigh four times what these two weigh, and the whole chain is a
+                clique, too (in a domain of up to 40 columns).
 
         >>> domain = Domain({"x": 2, "z": 2, "y": 2})
         >>> Workload.conditional(domain, ["y"]).weights
@@ -142,12 +142,11 @@ class Workload:
         ]
         counts = {column: held[column] * (1.0 if column in mine else _GIVEN_WEIGHT) for column in domain}
         kept += [domain.canonical(tuple(chain)) for chain in chains if len(chain) > k == 3]
-        tied = [set(chain[:2]) for chain in chains]
-        weights = {
-            clique: sum(counts[column] for column in clique)
-            * (_CHAIN_WEIGHT if any(map(set(clique).issuperset, tied)) else 1.0)
-            for clique in kept
-        }
+        weights = {clique: sum(counts[column] for column in clique) for clique in kept}
+        for clique in kept:  # if other columns added weight, a noisy triple would be measured instead of a pair
+            tied = [pair for pair in (tuple(one[:2]) for one in chains) if set(pair) <= set(clique)]
+            if tied:
+                weights[clique] = _CHAIN_WEIGHT * max(counts[one] + counts[other] for one, other in tied)
         return cls(weights, closed=True, drawn=frozenset(own))
 
     @classmethod

@@ -314,17 +314,18 @@ class LinkedSchema:
     def _sibling_groups(self, table: str, part: str, size: int, *, exact: bool) -> NDArray[np.int64] | None:
         """Merge the codes of a sibling's column to about ten: by its levels, else along its axis.
 
-        The order column of the previous sibling keeps its codes (`exact`): merging them made pairs of columns of a
-        table worse (benchmarks/linked.md).
+        The previous sibling (`exact`) keeps the codes of the order column, and up to 20 on any axis: fewer made pairs
+        of columns worse, and correlations with previous values (benchmarks/linked.md). Noise decides what else merges.
         """
         if size <= _SIBLING_CODES:
             return None
         if part.startswith("#"):
             return np.minimum(np.arange(size), _SIBLING_CODES - 1)
-        link, schema = self.links[table], self.tables[table]
+        link, column = self.links[table], self._declared(table, part)
         if exact and link.order and part == link.order[0] and self._keeps_codes(table):
             return None
-        column = next(one for one in schema.coded if part in one.parts)
+        if exact and column.name == part and isinstance(column, AxisColumn) and size <= 2 * _SIBLING_CODES:
+            return None
         for level in column.generalisations.values() if column.name == part and column.levels else ():
             groups = np.asarray(level.groups, np.int64)
             if groups.max() < 2 * _SIBLING_CODES:
@@ -335,6 +336,9 @@ class LinkedSchema:
         extra = size - ordinary
         axis = np.arange(ordinary) * min(_SIBLING_CODES, ordinary) // ordinary
         return np.concatenate([axis, axis.max() + 1 + np.arange(extra)])
+
+    def _declared(self, table: str, part: str) -> Coded:
+        return next(one for one in self.tables[table].coded if part in one.parts)
 
     def _make(
         self, name: str, kind: Literal["root", "first", "next"], table: str, columns: list[VirtualColumn]
@@ -381,9 +385,12 @@ class LinkedSchema:
         link = self.links.get(column.table)
         tied = link is not None and link.order and column.part == link.order[0] and self._keeps_codes(column.table)
         if column.role in ("first", "prev") and not (tied and column.role == "prev"):
-            size = self.own_parts(column.table)[column.part]
-            return _code_column(column.name, size if column.groups is None else int(column.groups.max()) + 1)
-        source = next(one for one in self.tables[column.table].coded if column.part in one.parts)
+            size, declared = self.own_parts(column.table)[column.part], self._declared(column.table, column.part)
+            plain = declared.name == column.part and isinstance(declared, AxisColumn)
+            axis = plain and declared.ordinary == size  # no codes of missing values, which lie on no axis
+            size = size if column.groups is None else int(column.groups.max()) + 1
+            return _code_column(column.name, size, axis=axis)
+        source = self._declared(column.table, column.part)
         return parse_field(format_field(source) | {"name": column.name.removesuffix(column.part) + source.name}, 0)
 
     # -- files -------------------------------------------------------------------------------------------------------
