@@ -83,6 +83,7 @@ def test_a_column_is_measured_with_its_values_in_earlier_siblings() -> None:
     wards = ("visits.#", "first.visits.ward", "prev.visits.ward", "visits.ward")
     assert wards in weights
     assert weights[wards[2:]] == pytest.approx(4 * (weights[wards[2:3]] + weights[wards[3:]]))
+    assert weights["patients.sex", *wards[2:]] == weights[wards[2:]]  # so that the pair comes before noisy triples
     assert {clique[3] for clique in weights if len(clique) == 4} == {"visits.day", "visits.ward", "#diagnoses"}
     assert not any({"patients.sex", "patients.age"} == set(clique) for clique in weights)  # never the context alone
 
@@ -93,6 +94,13 @@ def test_sibling_columns_are_merged_to_ten_codes_and_the_order_column_is_not() -
     fields[2] = fields[2] | {"constraints": {"minimum": 0, "maximum": 29}, "understudy": {"bins": 30}}
     fields.append({"name": "cost", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
     fields[-1]["understudy"] = {"bins": 50}
+    fields.append(fields[-1] | {"name": "stay", "understudy": {"bins": 18}})
+    fields.append(fields[-1] | {"name": "rooms", "constraints": {"minimum": 0, "maximum": 99, "required": True}})
+    fields[-1]["understudy"] = {"bins": 30, "on_unknown": "drop_row"}
+    virtual = LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema
+    assert (virtual.domain["prev.visits.stay"], virtual.domain["first.visits.stay"]) == (20, 12)
+    assert virtual.code_groups.axis("first.visits.rooms") == 10  # no missing values: rare codes join their neighbours
+    assert virtual.code_groups.axis("first.visits.stay") == 0
     domain = LinkedSchema.from_dict(package).virtual_tables["next(visits)"].schema.domain
     assert domain["prev.visits.cost"] == 12  # ten bins, and the codes of empty and unknown cells
     assert domain["visits.cost"] == 52
