@@ -2,10 +2,11 @@
 
     python examples/journeys/company_nightly.py OUT
 
-The schema is drafted from the folder. Each night has an output folder of its own; a retry of the same night costs
-nothing, whatever happened to the first attempt. The ledger adds the nights up, and the year's grant stops the pipeline
-before more than the customers' budget is spent. On the way, things go wrong as they do at night: a file is cut short, a
-country appears that the schema does not list, cron has another home, the warehouse is down.
+The schema is drafted from the folder, and checks, scores and reports read it too. Each night has an output folder of
+its own; a retry of the same night costs nothing, whatever happened to the first attempt. The ledger adds the nights up,
+and the year's grant stops the pipeline before more than the customers' budget is spent. On the way, things go wrong as
+they do at night: a file is cut short, a country appears that the schema does not list, cron has another home, the
+warehouse is down.
 """
 
 from __future__ import annotations
@@ -70,10 +71,13 @@ def main(folder: Path, nights: int = 3) -> dict[str, object]:
             print(f"night {night}: {stop}")
             statuses.append("stopped")
     print(us.Ledger().total("orders"), *notes, sep="\n")
+    said = {"check": understudy(folder, "schema check orders.schema.yaml nightly")}
+    understudy(folder, "evaluate nightly night-1/rows.parquet -s orders.schema.yaml --metric workload_error")
+    understudy(folder, "report night-1/stand-in.release --real nightly/*.parquet -o compared.html")
     cut = folder / "nightly" / "part-1.parquet"
     cut.write_bytes(cut.read_bytes()[:1000])
     command = "synthesize nightly/*.parquet -s orders.schema.yaml --rho 0.05 --dataset tests -o a.release"
-    said = {"cut short": understudy(folder, command, exit_code=3)}
+    said["cut short"] = understudy(folder, command, exit_code=3)
     write_orders(folder, 4)
     other = folder.resolve() / "cron-home"
     other.mkdir(exist_ok=True)

@@ -2,8 +2,8 @@
 
     python examples/journeys/hospital.py OUT
 
-The file is as the hospital's system exports it: semicolons, decimal commas, national dates, times of day, keys such as
-C2021000017, and a diagnosis with hundreds of rare codes. The statistician drafts and reviews a schema, rehearses for
+The file is as the hospital's system exports it: semicolons, decimal commas, dates in two forms, times of day, keys such
+as C2021000017, and a diagnosis with hundreds of rare codes. The statistician drafts and reviews a schema, rehearses for
 the ethics board, makes the release, and hands a bundle to analysts. At most three stays of a patient are counted.
 """
 
@@ -37,7 +37,8 @@ def write_stays(path: Path, patients: int = 1200) -> None:
     number = 0
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, delimiter=";")
-        rows.writerow(["case", "patient", "sex", "admitted", "time", "diagnosis", "days", "cost", "alive"])
+        header = ["case", "patient", "sex", "admitted", "time", "diagnosis", "days", "cost", "alive", "discharged"]
+        rows.writerow(header)
         for patient in range(patients):
             sex = rng.choice(["f", "m"])
             for _ in range(int(rng.integers(1, 4)) ** 2):
@@ -49,7 +50,9 @@ def write_stays(path: Path, patients: int = 1200) -> None:
                 time = f"{rng.integers(0, 24):02}:{rng.integers(0, 60):02}"
                 alive = rng.choice(["Y", "N"], p=[0.95, 0.05])
                 row = [f"C2021{number:06}", f"P{patient:05}", sex, f"{day:%d.%m.%Y}", time, diagnosis, days, cost]
-                rows.writerow([*row, alive])
+                rows.writerow(
+                    [*row, alive, f"{day + timedelta(days)} {rng.integers(8, 18):02}:{rng.integers(0, 60):02}:00"]
+                )
 
 
 def main(folder: Path) -> dict[str, str]:
@@ -59,6 +62,7 @@ def main(folder: Path) -> dict[str, str]:
     said = {"draft": understudy(folder, "schema draft stays.csv -o stays.schema.yaml")}
     said["review"] = understudy(folder, "schema review stays.schema.yaml", answers="\n".join(ANSWERS) + "\n")
     said["check"] = understudy(folder, "schema check stays.schema.yaml stays.csv")
+    said["plan"] = understudy(folder, "plan stays.schema.yaml --people ~1200 --epsilon 4 --mechanism independent,mst")
     understudy(folder, "run run.yaml --rehearse -o rehearsal")
     # A delta of 1 % is a mistake: nobody confirms it, so nothing is read or spent.
     mistake = "synthesize stays.csv -s stays.schema.yaml --epsilon 4 --delta 0.01 -o stays.release"

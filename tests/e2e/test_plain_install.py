@@ -253,9 +253,10 @@ def test_statistics_office(tmp_path, travel):
 def test_hospital(tmp_path, travel):
     said = travel("hospital")
     assert "Column 'patient' looks like a key and repeats" in said["draft"]
-    assert said["review"].count("Column 2 of 9: patient") == 2, "going back shows the column again"
-    assert "Column 4 of 9: admitted (dates)" in said["review"]
-    assert "written as      %d.%m.%Y" in said["review"]
+    assert said["review"].count("Column 2 of 10: patient") == 2, "going back shows the column again"
+    assert "Column 4 of 10: admitted (dates)" in said["review"]
+    assert "written as      %d.%m.%Y, as in 01.01.2023" in said["review"]
+    assert "recommended: mst" in said["plan"]
     assert "Every column is reviewed. Dropped: case." in said["review"]
     assert "of every 1,000 people, the whole rows of 10 might leak" in said["delta"]
     assert "Nothing was spent" in said["delta"]
@@ -263,6 +264,7 @@ def test_hospital(tmp_path, travel):
     assert "its values are N, Y" in said["value"]
     rows = pa_csv.read_csv(tmp_path / "release" / "rows.csv", parse_options=pa_csv.ParseOptions(delimiter=";"))
     forms = {"patient": r"P\d{5}", "admitted": r"\d\d\.\d\d\.2023", "cost": r"\d+,\d\d", "alive": "[YN]"}
+    forms["discharged"] = r"\d{4}-\d\d-\d\d \d\d:\d\d:00"
     for name, form in forms.items():
         assert all(re.fullmatch(form, str(cell)) for cell in rows[name].to_pylist() if cell != "other"), name
     assert all(len(str(cell)) in (5, 8) for cell in rows["time"].to_pylist()), "times of day, not seconds"
@@ -277,6 +279,8 @@ def test_company_nightly(tmp_path, travel):
     assert told["statuses"] == ["made", "unchanged", "made", "unchanged", "stopped"]
     assert us.Ledger().total("orders").runs == 2
     assert [re.search(r"value of '(\w+)'", note)[1] for note in told["notes"]] == ["country"]
+    assert "6000 rows; 0 are not used" in told["check"]
+    assert (tmp_path / "compared.custodian-only.html").exists()
     assert "nightly/part-1.parquet: damaged, cut short or not Parquet" in told["cut short"]
     assert "(new: it knows of no earlier spending)" in told["ledger"]
     assert "pip install 'understudy[sql]'" in told["closed port"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -584,6 +584,15 @@ def _clock_pattern(texts: Sequence[str]) -> str:
     return f"%H:%M{seconds}" if noon is None else f"%I:%M{seconds}{noon and ' '}%p"
 
 
+_SECONDS = re.compile(r":\d\d:(?!00(\.0+)?(?![\d.]))|^\s*\d{14}\s*$")
+"""Times with seconds other than 00, and digits such as 20240131083000."""
+
+
+def _are_whole_minutes(texts: Iterable[str]) -> bool:
+    """Return whether no moment or time of day has seconds other than 00."""
+    return not any(map(_SECONDS.search, texts))
+
+
 def _propose_digit_date(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Propose a date for digits such as 20240131, if nearly all are dates from 1900 to 2100."""
     lengths = {len(text.strip()) for text in seen.texts[:100]} & _DIGIT_FORMATS.keys()
@@ -618,7 +627,7 @@ def _propose_moment(seen: Profile, formats: tuple[str | None, ...] | None = None
             field["constraints"] = limits | _required_constraint(seen, missing).get("constraints", {})
             note = "; two digits are a year from 1969 to 2068" if pattern and "%y" in pattern else ""
             note = f"bounds widened to whole years{note}{besides}"
-            grain = "minute" if pattern and has_time and "%S" not in pattern else None
+            grain = "minute" if has_time and _are_whole_minutes(itertools.compress(seen.texts, valid)) else None
             return field | _our_keys(missing=missing, resolution=grain, bins=_propose_width(*years)), note
         if valid.any():
             found[pattern or "%Y-%m-%d"] = valid
@@ -678,7 +687,8 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
         return None
     limits = {"minimum": 0, "maximum": 86399} | _required_constraint(seen, missing).get("constraints", {})
     pattern = _clock_pattern(list(itertools.compress(seen.texts, valid)))
-    ours = _our_keys(missing=missing, resolution="second" if "%S" in pattern else "minute", bins={"width": "1 hour"})
+    grain = "minute" if _are_whole_minutes(itertools.compress(seen.texts, valid)) else "second"
+    ours = _our_keys(missing=missing, resolution=grain, bins={"width": "1 hour"})
     note = f"times of day, coded as seconds since midnight{besides}"
     return {"type": "duration", "format": pattern, "constraints": limits} | ours, note
 
@@ -715,7 +725,10 @@ def _propose_typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
     start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
     limits = {"minimum": f"{first}-01-01{start}", "maximum": f"{last}-12-31{stop}"}
     field = {"type": seen.typed, "constraints": limits}
-    return field | _our_keys(bins=_propose_width(int(first), int(last))), "bounds widened to whole years"
+    grain = "minute" if seen.typed == "datetime" and _are_whole_minutes(seen.texts) else None
+    return field | _our_keys(
+        resolution=grain, bins=_propose_width(int(first), int(last))
+    ), "bounds widened to whole years"
 
 
 def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:

@@ -310,6 +310,15 @@ def test_years_of_two_digits_are_years_of_a_life_time(pattern, repeats):
     Schema.from_dict(proposal.content)
 
 
+def test_moments_of_whole_minutes_stay_such():
+    forms = {"2024-01-31 08:{:02}:00": "minute", "2024-01-31T08:00:{:02}Z": None, "08:{:02}:00": "minute"}
+    for cell, grain in forms.items():
+        cells = [cell.format(number % 60) for number in range(300)]
+        assert drafted(cells)[0]["understudy"].get("resolution") == grain
+    typed = pd.DataFrame({"x": pd.to_datetime([f"2024-01-31 08:{number % 60:02}:00" for number in range(300)])})
+    assert draft(typed, ["x"], Dialect()).content["fields"][0]["understudy"]["resolution"] == "minute"
+
+
 def test_dates_of_many_years_get_bins_of_a_year():
     birth = [f"{1930 + number % 80}-05-{1 + number % 28:02}" for number in range(900)]
     assert drafted(birth)[0]["understudy"]["bins"] == {"width": "1 year"}
@@ -578,11 +587,11 @@ def test_times_of_day_that_hardly_repeat_are_no_key():
     ("pattern", "resolution"),
     [
         ("%d.%m.%Y %H:%M", "minute"),
-        ("%d/%m/%Y %H:%M:%S", None),
+        ("%d/%m/%Y %H:%M:%S", "minute"),
         ("%m/%d/%Y %I:%M %p", "minute"),
         ("%Y/%m/%d %H:%M", "minute"),
         ("%d.%m.%y %H:%M", "minute"),
-        ("%d-%b-%Y %H:%M:%S", None),
+        ("%d-%b-%Y %H:%M:%S", "minute"),
     ],
 )
 def test_moments_are_known_in_the_notations_of_many_countries(pattern, resolution, repeats):
@@ -597,11 +606,11 @@ def test_moments_are_known_in_the_notations_of_many_countries(pattern, resolutio
 
 
 ISO_FORMS = [
-    ("%Y-%m-%d %H:%M:%S", None),
+    ("%Y-%m-%d %H:%M:%S", "minute"),
     ("%Y-%m-%d %H:%M", "minute"),
     ("%Y-%m-%dT%H:%M", "minute"),
-    ("%Y-%m-%d %H:%M:%S.000", None),
-    ("%Y-%m-%dT%H:%M:%SZ", None),
+    ("%Y-%m-%d %H:%M:%S.000", "minute"),
+    ("%Y-%m-%dT%H:%M:%SZ", "minute"),
 ]
 
 
