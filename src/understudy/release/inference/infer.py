@@ -315,10 +315,10 @@ def _read_conditions(release: Release, query: str | Mapping[str, Any]) -> list[C
 
 def _find_cut_bins(release: Release, query: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the bins, with their columns, of which conditions hold for a part."""
-    labels = {column.name: column.code_labels() for column in release.schema.coded}
+    columns = {column.name: column for column in release.schema.coded}
     for condition in _read_conditions(release, query):
         for code in np.flatnonzero(condition.inner != condition.outer):
-            yield condition.column, labels[condition.column][code]
+            yield condition.column, columns[condition.column].code_labels()[code]
 
 
 def _read_columns(variables: Variables, call: re.Match[str], count: int) -> list[Variable]:
