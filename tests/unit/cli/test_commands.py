@@ -70,6 +70,21 @@ def test_a_large_delta_needs_a_yes(folder, call):
     assert call(*synthesis(folder, *large, "--yes"))[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "rho", "words"),
+    [
+        ("independent", 100, "No pair of columns was measured: the columns are independent in synthetic rows; another"),
+        ("privsyn", 1e-7, "No pair of columns was measured: the columns are independent in synthetic rows; a larger"),
+        ("privsyn", 100, ""),
+    ],
+)
+def test_independent_columns_are_reported_with_what_would_help(folder, call, mechanism, rho, words):
+    (folder / "pairs.csv").write_text("a,b\n" + "0,0\n2,1\n" * 200)
+    out = call(*synthesis(folder, "-m", mechanism, "--rho", rho, table="pairs.csv"))[1]
+    assert words in out
+    assert ("No pair" in out) == bool(words)
+
+
 def test_many_values_that_the_schema_does_not_list_are_noted(folder, call):
     fields = [{"name": "city", "type": "string", "constraints": {"enum": ["Bonn", "Ulm"]}}]
     us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}}).save(folder / "cities.yaml")
