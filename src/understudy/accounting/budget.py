@@ -68,7 +68,7 @@ class Budget:
         if rho is not None:
             return cls._from_rho(rho, epsilon, delta, _number("discovery_delta", discovery_delta))
         if epsilon is None:
-            raise SettingError("no budget was given: give epsilon and delta (or rho)")
+            raise SettingError("no budget was given: give epsilon and delta, such as 1 and 1e-6 (or rho)")
         epsilon = _positive("epsilon", epsilon)
         if delta is None:
             raise SettingError(

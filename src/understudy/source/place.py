@@ -78,7 +78,8 @@ def refuse_url(text: str) -> None:
     scheme = _SCHEME.match(text)
     if scheme and not Path(text).exists():
         raise InputError(
-            f"a URL that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and duckdb://…"
+            f"a URL that begins with {scheme[1]}: cannot be read; export the table as CSV or Parquet, or give "
+            "postgresql://… or duckdb://…"
         )
 
 
