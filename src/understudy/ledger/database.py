@@ -7,6 +7,8 @@ Entries are numbered without gaps, their times never decrease, and none is chang
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -202,8 +204,19 @@ def default_path() -> Path:
 
 
 def _configure(connection: Any, _: Any) -> None:
-    """Make commits durable: a write-ahead log, synchronised at every commit."""
-    connection.execute("pragma journal_mode = wal")
+    """Make commits durable: a write-ahead log, synchronised at every commit.
+
+    SQLite does not wait for a lock when it changes the journal of a new file, which other processes may do as well.
+    """
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            break
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
     connection.execute("pragma synchronous = full")
 
 

@@ -451,6 +451,29 @@ def test_a_ledger_locked_by_a_hung_process_is_refused_after_a_while(ledger, path
     assert reserve(Ledger(path)).run
 
 
+class BusyConnection:
+    """A connection whose change of the journal meets that of another process a few times."""
+
+    def __init__(self, times):
+        self.left, self.done = times, []
+
+    def execute(self, statement):
+        if "journal_mode" in statement and self.left:
+            self.left -= 1
+            raise sqlite3.OperationalError("database is locked")
+        self.done.append(statement)
+
+
+def test_processes_that_open_a_new_ledger_at_the_same_time_wait_for_each_other(monkeypatch):
+    """SQLite itself does not wait there: of 600 processes, four at a time, 12 were refused at once."""
+    connection = BusyConnection(3)
+    database._configure(connection, None)
+    assert connection.done == ["pragma journal_mode = wal", "pragma synchronous = full"]
+    monkeypatch.setattr(database, "_WAIT_SECONDS", 0.0)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        database._configure(BusyConnection(10**9), None)
+
+
 def test_a_full_disk_loses_no_entry(ledger, path):
     handle = reserve(ledger)
     ledger.record(handle, {"charges": []}, b"kept")
