@@ -89,7 +89,7 @@ class DPWGAN(ColumnsFirst):
         share = left / (self.rounds * self.critic_steps)
         for number in range(self.rounds):
             for _ in range(self.critic_steps):
-                generated, norms = mean_gradients(critic, network.draw(), len(table.domain))
+                generated, norms = mean_gradients(critic, network.draw(), len(table.domain), self.clip)
                 clip = self.clip or float(norms.max()) or 1.0
                 real = table.gradient(critic, clip=clip, rho=share)
                 critic = self._move(critic, [a / network.total - b for a, b in zip(real, generated, strict=True)])

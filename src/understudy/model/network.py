@@ -308,12 +308,21 @@ def mean_score(critic: Critic, rows: Floats) -> tuple[float, Floats]:
     return score, (slope * critic.output) @ critic.lines.T / np.float32(len(rows))
 
 
-def mean_gradients(critic: Critic, rows: Floats, columns: int) -> tuple[tuple[Floats, ...], Floats]:
-    """Return the mean derivative of one-hot rows' scores by the critic's weights, and the norm of each row's."""
+def mean_gradients(
+    critic: Critic, rows: Floats, columns: int, clip: float | None = None
+) -> tuple[tuple[Floats, ...], Floats]:
+    """Return the mean derivative of one-hot rows' scores by the critic's weights, and the norm of each row's.
+
+    With `clip`, derivatives of a larger norm are scaled down to it, as the gate scales those of real rows: the means of
+    equal rows are then equal. The norms are those before.
+    """
     hidden = rows @ critic.lines + critic.bias
     slope = np.where(hidden > 0, np.float32(1), np.float32(SLOPE))
     pull, reach = slope * critic.output, slope * hidden
     norms = np.sqrt((columns + 1) * np.square(pull).sum(axis=1) + np.square(reach).sum(axis=1))
+    if clip is not None:
+        scale = np.float32(clip) / np.maximum(norms, np.float32(clip))[:, None]
+        pull, reach = pull * scale, reach * scale
     return (rows.T @ pull / np.float32(len(rows)), pull.mean(axis=0), reach.mean(axis=0)), norms
 
 
