@@ -50,7 +50,7 @@ class Quality:
     share: float
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Confidence interval of the true error of the compared marginals.
+        """Return the confidence interval of the true error of the compared marginals.
 
         **Guarantees.** The interval holds with this probability over the noise, for any rows; both ends are at least 0.
 

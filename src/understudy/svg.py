@@ -362,7 +362,7 @@ def draw_heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[flo
 
 
 def choose_shade(value: float) -> str:
-    """White to dark blue, evenly perceived; safe for all colour vision because only lightness carries the value."""
+    """Return a colour from white to dark blue; only lightness carries the value, which suits all colour vision."""
     stops = [(255, 255, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)]
     place = min(max(value, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(place), len(stops) - 2)
@@ -462,7 +462,7 @@ class Curve:
 
 
 def draw_tradeoff(title: str, curves: Sequence[Curve], *, most: tuple[float, float] = (1.0, 1.0)) -> Markup:
-    """True positives by false positives; `most` is where the axes end."""
+    """Draw true positives by false positives; `most` is where the axes end."""
     left, top, size = 46.0, 8.0, 250.0
     marks = []
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -700,7 +700,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 
 def _label_width(words: str) -> float:
-    """About how many pixels a label takes."""
+    """Return about how many pixels a label takes."""
     return sum(7.8 if letter.isupper() or letter in "mwMW%" else 6.0 for letter in words)
 
 

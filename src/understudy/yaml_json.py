@@ -101,7 +101,7 @@ def read_json(text: str | bytes, *, most: int = MOST_JSON) -> Any:
 
 
 def count_json(page: bytes) -> int:
-    """Upper bound on the values, keys and brackets of a JSON text; needs little more memory than the text.
+    """Bound the number of values, keys and brackets of a JSON text; needs little more memory than the text.
 
     >>> count_json(b'{"a": [1, 2], "b": "[,]"}')
     7

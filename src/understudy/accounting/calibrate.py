@@ -78,7 +78,7 @@ class LossDistribution:
         self._masses = np.maximum(masses, 0.0) + 8 * _EPS * math.log2(size) * (count + 1)
 
     def _measurement_loss(self, sigma: float, shift: float, size: int) -> tuple[NDArray[np.float64], float]:
-        """Tilted probabilities of one measurement's loss on the circular grid, and the logarithm of their scale."""
+        """Return tilted probabilities of a measurement's loss on the circular grid, and the log of their scale."""
         reach = self._reach(sigma)
         x = np.arange(-math.ceil(self._tilt) - reach, reach + 1, dtype=np.float64)
         loss = (1 - 2 * x) / (2 * sigma * sigma)

@@ -259,7 +259,7 @@ def _check_folder(folder: Path) -> None:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Give a draft to fill, which gets the name of the folder at the end of the block.
+    """Yield a hidden folder to fill; it gets its final name when the block ends without an error.
 
     Raises:
         OutputError: if the folder is not empty or cannot be written; nothing is left behind then.

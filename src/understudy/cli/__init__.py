@@ -8,7 +8,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`app`, with all commands, loaded at its first use."""
+    """Return `app`, the application with all commands, which is loaded at its first use."""
     if name == "app":
         from understudy.cli.commands import app
 

@@ -94,7 +94,7 @@ def audit(
 def _run(
     names: list[str], given: dict[str, Any], *, one_run: bool, silent: bool, refuse: bool
 ) -> tuple[list[Any], dict[str, str]]:
-    """Audit one mechanism after the other: results, and why others have none.
+    """Audit one mechanism after the other; return the results, and by name why other mechanisms have none.
 
     An interrupt keeps what is done. Where all mechanisms are audited, one that cannot run as it is is left out.
     """

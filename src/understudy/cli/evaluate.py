@@ -79,7 +79,7 @@ def evaluate(
 
 
 def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
-    """``METRIC.NAME=VALUE`` options as settings by metric; values are YAML.
+    """Parse ``METRIC.NAME=VALUE`` options into settings by metric; values are YAML.
 
     Raises:
         SettingError: for an option that is not written so.

@@ -118,7 +118,7 @@ def _plan_linked(
 
 
 def _parse_people(text: str) -> int:
-    """`~20000`, `20_000` or `20,000`."""
+    """Parse a number of people such as `~20000`, `20_000` or `20,000`."""
     digits = text.strip().lstrip("~").replace(",", "").replace("_", "")
     if not digits.isdecimal():
         raise SettingError("--people takes a number, for example --people ~20000")

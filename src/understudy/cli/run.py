@@ -218,7 +218,7 @@ def _find_ledger(address: str | None) -> tuple[str, bool]:
 
 
 def _format_ledger(address: str, existed: bool) -> str:
-    """Name the ledger: a job that runs with another home folder would silently start a second one."""
+    """Return the line that names the ledger, so that nobody starts a second one in another home folder unnoticed."""
     return f"Ledger: {address}" + ("" if existed else " (new: it knows of no earlier spending)")
 
 
@@ -371,7 +371,7 @@ def _print_release(
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` options as settings of a mechanism; values are YAML.
+    """Parse ``NAME=VALUE`` options into settings of a mechanism; values are YAML.
 
     Raises:
         SettingError: for an option that is not written so.

@@ -144,29 +144,13 @@ def compare(
     given: dict[str, Any] = {"mechanisms": mechanisms, "epsilons": epsilons, "delta": delta, "metrics": metrics}
     given |= {"workloads": workload, "settings": settings, "runs": runs, "sets": sets, "public": public, "seed": seed}
     given |= {"seconds": seconds, "memory_mib": memory_mib}
-    if isinstance(data, str | PathLike) and is_yaml_or_json(os.fspath(data)):
-        if schema is not None:
-            raise SettingError("schema: a study names the schemas of its tables; leave the option out")
-        study = load_study(Path(data), None if folder is None else as_path("folder", folder))
-        study = _change_study(study, given, tables)
-    else:
-        if schema is None:
-            raise SettingError("schema is missing: give what is public about the columns (--schema)")
-        if tables is not None or folder is not None:
-            raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
-        described = load_any(schema) if isinstance(schema, str | PathLike) else schema
-        if not isinstance(described, Schema):
-            raise SettingError(
-                "schema: a comparison is of single tables; of linked tables, make one release with each mechanism and "
-                "score its rows with `evaluate`, or predict errors with `plan`"
-            )
-        study = make_study(tables={dataset_name(data): StudyTable(data, described)}, **given)
+    study = _make_study(data, schema, given, tables, folder)
     study.check()
     with ExitStack() as stack:
         home = stack.enter_context(closing(PrivateFolder())).path if output is None else as_path("output", output)
         record = stack.enter_context(_Record(home, study))
         book = Ledger(ledger)
-        handles = [] if study.public else _pay(study, record, book, epsilon_total, dataset)
+        handles = [] if study.public else _reserve_missing(study, record, book, epsilon_total, dataset)
         try:
             run_cells(
                 study, record, jobs=as_whole("jobs", jobs or _count_cores(), least=1), progress=as_progress(progress)
@@ -183,6 +167,32 @@ def compare(
         if output is not None:
             found.save(home)
     return found
+
+
+def _make_study(
+    data: Any,
+    schema: Schema | str | PathLike[str] | None,
+    given: Mapping[str, Any],
+    tables: Sequence[str] | None,
+    folder: str | PathLike[str] | None,
+) -> Study:
+    """Return the study of a call of `compare`: that of a file with the given arguments, or one of a single table."""
+    if isinstance(data, str | PathLike) and is_yaml_or_json(os.fspath(data)):
+        if schema is not None:
+            raise SettingError("schema: a study names the schemas of its tables; leave the option out")
+        study = load_study(Path(data), None if folder is None else as_path("folder", folder))
+        return _change_study(study, given, tables)
+    if schema is None:
+        raise SettingError("schema is missing: give what is public about the columns (--schema)")
+    if tables is not None or folder is not None:
+        raise SettingError("tables and folder belong to a study; give the path of its .yaml file as the table")
+    described = load_any(schema) if isinstance(schema, str | PathLike) else schema
+    if not isinstance(described, Schema):
+        raise SettingError(
+            "schema: a comparison is of single tables; of linked tables, make one release with each mechanism and "
+            "score its rows with `evaluate`, or predict errors with `plan`"
+        )
+    return make_study(tables={dataset_name(data): StudyTable(data, described)}, **given)
 
 
 def _change_study(study: Study, given: Mapping[str, Any], names: Sequence[str] | None) -> Study:
@@ -323,7 +333,7 @@ class _Record:
             self._file.close()
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Every complete line; the last one may have been cut when the process was killed."""
+        """Yield every complete line; the last one may have been cut when the process was killed."""
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
@@ -370,7 +380,7 @@ class _Record:
         return [cell for cell in todo if cell not in self.started]
 
     def results(self) -> pa.Table:
-        """Everything on record as a tidy table."""
+        """Return everything on record as a tidy table."""
         labels = {text: label for label, text in self.study.mechanisms.items()}
         lines = []
         places = {name: place for place, name in enumerate([*self.study.tables, *self.study.mechanisms.values()])}
@@ -424,10 +434,10 @@ def _find_version() -> str:
     return found
 
 
-def _pay(
+def _reserve_missing(
     study: Study, record: _Record, ledger: Ledger, epsilon_total: float | None, dataset: str | None
 ) -> list[RunHandle]:
-    """Reserve what cells cost that no earlier call reserved; the runs of the ledger that this one is to finish.
+    """Reserve the cost of cells that no earlier call reserved; return the runs that are to be marked as finished.
 
     **Privacy.** All budgets of a reservation are fixed in advance, so the smaller of two sums holds: of rho, converted
     once, and of epsilon. A cell that cannot run with its settings costs nothing. The reservation is in the ledger, and

@@ -136,7 +136,7 @@ def compare_means(ours: Sequence[float], theirs: Sequence[float]) -> float | Non
 
 
 def _student_tail(t: float, freedom: float) -> float:
-    """P(T > t) of Student's distribution, t >= 0: half of an incomplete beta function, by Simpson's rule.
+    """Return P(T > t) of Student's distribution, t >= 0: half of an incomplete beta function, by Simpson's rule.
 
     With T = sqrt(freedom) tan(angle), the density of the angle is proportional to cos(angle)^(freedom - 1).
     """
@@ -268,7 +268,7 @@ def _describe_case(found: Comparison, case: Case, scores: Mapping[str, Scores]) 
     first = next(iter(scores))
     epsilons = sorted({epsilon for c, _, epsilon in scores[first].values if c == case})
     middle = epsilons[len(epsilons) // 2] if epsilons else None
-    front = None if middle is None else _front(found, first, scores[first], case, middle)
+    front = None if middle is None else _front_chart(found, first, scores[first], case, middle)
     return {"table": case[0], "workload": case[1], "scores": drawn, "front": front}
 
 
@@ -312,8 +312,8 @@ def _show(value: float, digits: int) -> str:
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
-def _front(found: Comparison, metric: str, scores: Scores, case: Case, epsilon: float) -> dict[str, Any]:
-    """Error and seconds at one budget, and the mechanisms that no other beats in both."""
+def _front_chart(found: Comparison, metric: str, scores: Scores, case: Case, epsilon: float) -> dict[str, Any]:
+    """Return a chart of error and seconds at one budget, with the mechanisms that no other beats in both."""
     names = _labels(found)
     sign = 1 if scores.better == "lower" else -1
     places = {
@@ -343,7 +343,7 @@ def _rank_table(names: Sequence[str], scores: Mapping[str, Scores]) -> list[tupl
 def _ratio_tables(
     names: Sequence[str], scores: Mapping[str, Scores]
 ) -> list[tuple[Metric, str, list[ScoreRatio], Markup | None]]:
-    """For each metric of which less is better, every mechanism against the first one, with a chart."""
+    """Compare every mechanism with the first one, by each metric of which less is better, with a chart."""
     made = (
         (get_metric(name), names[0], measure_ratios(one, names[0]), _ratio_chart(one, names[0], get_metric(name).title))
         for name, one in scores.items()

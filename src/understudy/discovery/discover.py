@@ -80,7 +80,7 @@ def _trial_column(column: Column) -> Column:
 
 
 class EmptySource:
-    """A source without rows: it says whose rows they are and what their codes are, and counts nothing.
+    """A source without rows, which has the columns and the privacy unit of a schema and counts nothing.
 
     Args:
         schema: the schema.
@@ -98,7 +98,7 @@ class EmptySource:
         return iter(())
 
     def codes(self) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """No rows; recorded gradients are recalled without them."""
+        """Yield no rows."""
         return iter(())
 
 

@@ -497,7 +497,7 @@ class PairTree:
 
 
 def _information(table: NDArray[np.float64]) -> float:
-    """Mutual information of a table of shares."""
+    """Return the mutual information of a table of shares."""
     expected = np.outer(table.sum(axis=1), table.sum(axis=0))
     return float((table * np.log(table / expected)).sum())
 
@@ -530,7 +530,7 @@ def _summarize(played: Sequence[GameScores]) -> list[AttackScore]:
     for name, (title, targets) in _TITLES.items():
         games = [game[name] for game in played if name in game and all(len(side) > 3 for side in game[name])]
         if games:
-            areas, gains, rare = ([f(*game) for game in games] for f in (_area, _gain, _count_true_positives))
+            areas, gains, rare = ([f(*game) for game in games] for f in (_area, _advantage, _count_true_positives))
             error = auc(*games[0])[1]
             found.append(
                 AttackScore(title, targets, _interval(areas, error), _interval(gains, error), _interval(rare, error))
@@ -542,8 +542,8 @@ def _area(out: NDArray[np.float64], inside: NDArray[np.float64]) -> float:
     return auc(out, inside)[0]
 
 
-def _gain(out: NDArray[np.float64], inside: NDArray[np.float64]) -> float:
-    """True less false positives, at the threshold that is best for one half of the targets, on the other half.
+def _advantage(out: NDArray[np.float64], inside: NDArray[np.float64]) -> float:
+    """Return true less false positives on one half of the targets, at the threshold that is best on the other half.
 
     The largest difference on the same targets would be well above 0 for a useless attack.
     """

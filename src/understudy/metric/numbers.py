@@ -91,7 +91,7 @@ def _group_columns(schema: Schema, settings: Settings) -> list[str]:
 
 
 def _group_errors(real: Rows, synthetic: Rows, name: str, group: str, fewest: int) -> tuple[float, float]:
-    """Two errors of means within large enough groups.
+    """Return two errors of means within large enough groups.
 
     The mean over their rows in standard deviations of the column, and the largest one in standard errors.
     """

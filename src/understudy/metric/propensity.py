@@ -54,7 +54,7 @@ class Logistic:
 
 
 def fit_logistic(terms: NDArray[np.float64], labels: NDArray[np.bool_]) -> Logistic:
-    """Maximum likelihood by Newton's method, after leaving out terms that are aliased.
+    """Fit a logistic regression by Newton's method, after leaving out terms that are aliased.
 
     >>> fit = fit_logistic(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), np.array([0, 1, 0, 1], bool))
     >>> fit.parameters
@@ -162,7 +162,7 @@ class Stacked:
     unordered: tuple[int, ...] = ()
 
     def take(self, index: NDArray[np.int64]) -> Stacked:
-        """Some of the rows."""
+        """Return the rows at these places."""
         return replace(self, terms=self.terms[index], features=self.features[index], synthetic=self.synthetic[index])
 
     def relabel(self, synthetic: NDArray[np.bool_]) -> Stacked:

@@ -64,7 +64,7 @@ GROUP = "understudy.metrics"
 
 
 def all_metrics() -> dict[str, Metric]:
-    """Our metrics and those of installed packages; where a name is the same, ours."""
+    """Return our metrics and those of installed packages; ours have precedence."""
     others = {point.name: point for point in entry_points(group=GROUP) if point.name not in METRICS}
     return METRICS | {name: point.load() for name, point in others.items()}
 

@@ -41,7 +41,7 @@ def _variance(values: NDArray[np.float64]) -> float:
 
 
 def roc(out: ArrayLike, inside: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """False and true positives at every threshold, from none to all."""
+    """Return false and true positives at every threshold, from none to all."""
     x, y = np.sort(np.asarray(out, np.float64)), np.sort(np.asarray(inside, np.float64))
     cuts = np.append(np.unique(np.concatenate([x, y]))[::-1], -np.inf)
     cuts = np.concatenate([[np.inf], cuts])
@@ -58,7 +58,7 @@ def true_positives_at(out: ArrayLike, inside: ArrayLike, false_positives: float)
 
 
 def gaussian_power(mu: float, false_positives: ArrayLike) -> NDArray[np.float64]:
-    """True positives of the best test between two normal distributions whose means are mu standard deviations apart."""
+    """Return true positives of the best test of two normal distributions whose means are mu deviations apart."""
     f = np.atleast_1d(np.asarray(false_positives, np.float64))
     return np.array([_gaussian_power(float(one), mu) for one in f])
 
@@ -113,7 +113,7 @@ def proportion_high(hits: int, runs: int, error: float) -> float:
 
 
 def binomial_tail(hits: int, runs: int, share: float) -> float:
-    """P(X >= hits) for X binomial.
+    """Return P(X >= hits) for a binomial X.
 
     >>> binomial_tail(1, 2, 0.5), binomial_tail(0, 5, 0.3)
     (0.75, 1.0)

@@ -604,7 +604,7 @@ def measure_associations(
 
 
 def cramers_v(counts: NDArray[np.float64]) -> float:
-    """Bias-corrected Cramér's V (Bergsma); 0 where a column has a single value.
+    """Compute bias-corrected Cramér's V (Bergsma); 0 where a column has a single value.
 
     >>> cramers_v(np.array([[50.0, 0.0], [0.0, 50.0]])), cramers_v(np.array([[25.0, 25.0], [25.0, 25.0]]))
     (1.0, 0.0)

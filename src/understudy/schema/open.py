@@ -159,7 +159,7 @@ class Shape(Categorical):
         return {self.name: codes}
 
     def table(self) -> list[Entry]:
-        """Not available: an engine with its own types need not guess them.
+        """Refuse: an engine with its own types need not guess them.
 
         Raises:
             SchemaError: always.

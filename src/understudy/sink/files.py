@@ -152,7 +152,7 @@ class _OtherQuotes:
         self._writer.writerows(zip(*(column.cast("string").to_pylist() for column in table.columns), strict=True))
 
     def close(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing, because nothing is buffered."""
 
 
 def _encode_stream(file: Any, dialect: Dialect) -> Any:

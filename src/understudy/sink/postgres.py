@@ -120,7 +120,7 @@ class _PostgresTable:
             copy.write(text.getbuffer())
 
     def close(self) -> None:
-        """Nothing to do: `open_table` commits."""
+        """Do nothing, because `open_table` commits."""
 
 
 def _refuse_existing(connection: Any, psycopg: Any, name: str, *, force: bool) -> None:

@@ -37,7 +37,7 @@ class PostgresGrammar:
         self._readable = readable
 
     def comparable(self, cell: EngineColumn) -> str:
-        """Floating point numbers of both widths are compared in the wider one."""
+        """Return the cell as it is compared: floating point numbers of both widths in the wider one."""
         return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql
 
     def literal(self, start: float, kind: Any) -> str:
@@ -55,7 +55,7 @@ class PostgresGrammar:
         return f"'{int(start)}'::bigint"
 
     def is_null(self, cell: EngineColumn) -> str:
-        """Null, or NaN where the type has it."""
+        """Return a test for null, or NaN where the type has it."""
         numeric = cell.own in ("float4", "float8", "numeric")
         return f"({cell.sql} is null or {cell.sql} = 'NaN')" if numeric else f"{cell.sql} is null"
 
@@ -76,7 +76,7 @@ class PostgresGrammar:
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
 
     def unit(self, cell: EngineColumn) -> str:
-        """Canonical text by type without surrounding blanks; an empty text is not a unit."""
+        """Return canonical text by type without surrounding blanks; an empty text is not a unit."""
         x, null = cell.sql, self.is_null(cell)
         written = {
             "float4": _float_unit(f"({x}::float8)"),
@@ -94,11 +94,11 @@ class PostgresGrammar:
         return f"{text} ~ '{pattern}'"
 
     def sha256(self, text: str) -> str:
-        """Needs PostgreSQL 11."""
+        """Return a digest in lowercase hexadecimal; needs PostgreSQL 11."""
         return f"encode(sha256(convert_to({text}, 'UTF8')), 'hex') collate \"C\""
 
     def counting_statement(self, cells: Sequence[str], table: str, total: str = "count(*)") -> str:
-        """One hash table after the other: measured to be as fast as GROUPING SETS, and it fits in any `work_mem`."""
+        """Return one count after the other: measured to be as fast as GROUPING SETS, and each fits in `work_mem`."""
         counts = (
             f"select {place} as clique, {cell} as cell, {total} as n from {table} group by 2"  # noqa: S608
             for place, cell in enumerate(cells)
@@ -141,7 +141,7 @@ def _seconds(x: str) -> str:
 
 
 def _float_unit(x: str) -> str:
-    """Whole numbers without decimals; beyond 2**53 as PostgreSQL writes them."""
+    """Return whole numbers without decimals; beyond 2**53 as PostgreSQL writes them."""
     whole = f"{x} = trunc({x}) and abs({x}) < 9007199254740992"
     named = f"case {x}::text when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {x}::text end"
     return f"case when {whole} then ({x}::bigint)::text else {named} end"

@@ -50,7 +50,7 @@ class SparkGrammar:
         return f"cast('{int(start)}' as bigint)"
 
     def is_null(self, cell: EngineColumn) -> str:
-        """Null, or NaN where the type has it."""
+        """Return a test for null, or NaN where the type has it."""
         return f"({cell.sql} is null or isnan({cell.sql}))" if str(cell.kind) == "double" else f"{cell.sql} is null"
 
     def text(self, cell: EngineColumn) -> str:
@@ -74,7 +74,7 @@ class SparkGrammar:
         return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
 
     def unit(self, cell: EngineColumn) -> str:
-        """Canonical text by type without surrounding blanks; an empty text is not a unit."""
+        """Return canonical text by type without surrounding blanks; an empty text is not a unit."""
         text, x = self.text(cell), self.comparable(cell)
         if str(cell.kind) == "double":
             whole = f"{x} = rint({x}) and abs({x}) < 9007199254740992"  # floor returns a bigint, which may overflow
@@ -95,11 +95,11 @@ class SparkGrammar:
         return f"{text} rlike '{pattern}'"
 
     def sha256(self, text: str) -> str:
-        """Spark's digests are lowercase hexadecimal text."""
+        """Return a digest in lowercase hexadecimal."""
         return f"sha2({text}, 256)"
 
     def counting_statement(self, cells: Sequence[str], table: str, total: str = "count(*)") -> str:
-        """One scan with `stack`: every executor counts its own part before anything is exchanged."""
+        """Return one scan with `stack`: every executor counts its own part before anything is exchanged."""
         listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
         others = "" if total == "count(*)" else "*, "
         stacked = f"select {others}stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608

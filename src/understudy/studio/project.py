@@ -189,7 +189,7 @@ class Project:
         write_text(dump_text(content, ".yaml"), self.run_file, private=True)
 
     def run_key(self) -> str | None:
-        """The key of the run in the ledger; None before there is a run file."""
+        """Return the key of the run in the ledger; None before there is a run file."""
         try:
             stamps = file_stamp(self.run_file), file_stamp(self.folder / SCHEMA_FILE)
             return _read_run_key(self.run_file, self.output, stamps)

@@ -314,7 +314,7 @@ _SHOWN = ("name", "wins", "auc", "mu", "mu_error", "mu_low", "epsilon_low_gaussi
 
 
 def _count_tests(findings: Sequence[Any]) -> int:
-    """Over how many tests an audit's error is divided: an area and an epsilon of each statistic, and four more."""
+    """Return how many tests share an audit's error: an area and an epsilon of each statistic, and four more."""
     return 2 * len(findings) + 4
 
 
@@ -621,7 +621,7 @@ def _draw(audit: Audit, *, corner: bool = False) -> Any:
 
 
 def _bounds(audit: Audit, most: float) -> list[svg.Curve]:
-    """Clopper-Pearson bounds of the points of the curve, both coordinates at once with 95 % confidence."""
+    """Return Clopper-Pearson bounds of the curve's points, both coordinates at once with 95 % confidence."""
     false, true = audit.curve
     runs = audit.pairs
     places = np.unique(np.searchsorted(false, np.linspace(0.0, min(1.0, 1.5 * most), _BAND), side="right") - 1)
@@ -676,7 +676,7 @@ def check_claim(trial: Trial) -> None:
 
 
 def epsilon_at_least(hits: int, alarms: int, runs: int, delta: float, error: float = ERROR) -> float:
-    """log((P(E | D) - delta) / P(E | D')), the first from below and the second from above, each with error / 2.
+    """Return log((P(E | D) - delta) / P(E | D')), the first from below, the second from above, each with error / 2.
 
     >>> epsilon_at_least(0, 0, 1000, 0.0)
     0.0

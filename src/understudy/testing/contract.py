@@ -69,7 +69,7 @@ def check_spending(mechanism: Mechanism) -> None:
 
 
 def check_share(mechanism: Mechanism) -> None:
-    """It stays within the share that it was given, which may be less than the table's budget."""
+    """Check that it stays within the given share, which may be less than the table's budget."""
     budget = Budget.of(rho=2.0)
     table = PrivateTable(CodedSource(SIZES, _rows(60)), budget)
     mechanism.fit(table, rho=0.5)
@@ -101,7 +101,7 @@ def check_twin(mechanism: Mechanism) -> None:
 
 
 def check_extremes(mechanism: Mechanism) -> None:
-    """It fits an empty table, a single row, a single column, with little and with much budget, without an error."""
+    """Check that it fits an empty table, a single row or column, with little or much budget, without an error."""
     cases = [(SIZES, []), (SIZES, _rows(1)), ({"only": 5}, [[3]] * 9), ({"one": 1, "two": 1}, [[0, 0]])]
     for sizes, rows in cases:
         for rho in (1e-3, 100.0):
@@ -117,7 +117,7 @@ def check_public_rows(mechanism: Mechanism) -> None:
 
 
 def check_finish(mechanism: Mechanism) -> None:
-    """It can finish from any part of the measurements, at no cost and without rows, as after an interruption."""
+    """Check that it can finish from any part of the measurements, at no cost and without rows."""
     table = PrivateTable(CodedSource(SIZES, _rows(60)), Budget.of(rho=1.0))
     with record_answers() as answers:
         fit = mechanism.fit(table, rho=1.0)
@@ -153,7 +153,7 @@ def check_footprint(mechanism: Mechanism) -> None:
 
 
 def check_manners(mechanism: Mechanism) -> None:
-    """It prints nothing, leaves numpy's global random state alone, and reports progress in `Step`s."""
+    """Check that it prints nothing, keeps numpy's global random state, and reports progress in `Step`s."""
     steps: list[Any] = []
     state = str(np.random.get_state())  # noqa: NPY002 - to see that nobody else touches it
     out = io.StringIO()

@@ -271,7 +271,7 @@ class WatchedTable(PrivateTable):
         return answer
 
     def _distances(self, clique: Clique, against: Mapping[Clique, Any] | None) -> tuple[float, float]:
-        """On both tables: the L1 distance of the counts from a marginal, or the InDif score."""
+        """Return, for both tables, the L1 distance of the counts from a marginal, or the InDif score."""
         one, other = self._count_both(clique)
         if against is None:
             shape = self.domain[clique[0]], one.size // self.domain[clique[0]]

@@ -164,7 +164,7 @@ def _make(mechanism: str | Mechanism, settings: dict[str, Any]) -> Mechanism:
 
 
 def _fit_canaries(mechanism: Mechanism) -> int:
-    """As many canaries as the mechanism has room for."""
+    """Return as many canaries as the mechanism has room for."""
     try:
         needed = mechanism.footprint(Domain({"a": _MANY, "b": _MANY})).memory_bytes
     except SettingError:

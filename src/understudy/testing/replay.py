@@ -193,7 +193,7 @@ class InspectedTable(WatchedTable):
 
 
 def _look(bench: Bench, *, present: bool, answers: list[Any] | None = None) -> tuple[dict[str, Any], InspectedTable]:
-    """Everything that can be seen of a run, with new answers of the gate or with these."""
+    """Return everything that can be seen of a run, with new answers of the gate or with these."""
     table = bench.open(present, InspectedTable)
     steps: list[Step] = []
     try:
@@ -209,7 +209,7 @@ def _look(bench: Bench, *, present: bool, answers: list[Any] | None = None) -> t
 
 
 def describe_fit(fit: Fit) -> dict[str, Any]:
-    """Everything that is released of a fit, by name, as values that can be compared."""
+    """Return everything that is released of a fit, by name, as values that can be compared."""
     rows = fit.model.sample(_ROWS, np.random.default_rng(0))
     return {
         "measurements": [(one.clique, one.values.tobytes(), one.sigma, one.noise) for one in fit.measurements],

@@ -331,7 +331,7 @@ def check_spent(spy: Spy, receipt: Receipt) -> None:
 
 
 def gaussian_tail(sigma: Fraction, t: int) -> float:
-    """P(X >= t) of the discrete Gaussian, by adding up its probabilities."""
+    """Return P(X >= t) of the discrete Gaussian, by adding up its probabilities."""
     width = 12 * int(sigma + 1) + abs(t)
     weights = np.exp(-0.5 * (np.arange(-width, width + 1) / float(sigma)) ** 2)
     return float(weights[t + width :][::-1].sum() / weights.sum())
@@ -386,7 +386,7 @@ def _distances(counts: NDArray[Any], against: Any) -> list[Fraction]:
 
 
 def _indif(table: NDArray[Any]) -> int:
-    """InDif by its definition, in fractions, rounded half up."""
+    """Compute InDif by its definition, in fractions, rounded half up."""
     n = int(table.sum())
     if n == 0:
         return 0

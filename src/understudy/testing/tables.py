@@ -91,7 +91,7 @@ class WordSource:
         self._values = dict(values)
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """There are no coded columns."""
+        """Count nothing, because there are no coded columns."""
         return iter(())
 
     def values(self, column: str) -> dict[str, int]:

@@ -67,7 +67,7 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
 
 
 def collect_outcome(run: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
-    """Everything that a run leaves behind in a fresh `folder`: files by name, what it printed, and how it ended.
+    """Return what a run leaves behind in a fresh `folder`: files by name, what it printed, and how it ended.
 
     The ledger is in the folder too, as `ledger.db`: what its tables say, answers unpacked, without times. Identifiers
     of runs are numbered wherever they occur.
@@ -125,7 +125,7 @@ def check_twins(run: Callable[[Any, Path], object], first: Any, second: Any, fol
 
 
 def describe_error(error: BaseException) -> str:
-    """Everything that an error shows or holds: type, text, notes, causes and contexts, suppressed or not."""
+    """Return all that an error shows or holds: type, text, notes, causes and contexts, suppressed or not."""
     chain = [error.__cause__, error.__context__] if error.__cause__ or error.__context__ else []
     words = [type(error).__name__, str(error), repr(error.args), *getattr(error, "__notes__", [])]
     return "\n".join([*words, *(describe_error(link) for link in chain if link is not None)])

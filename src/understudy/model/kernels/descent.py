@@ -64,7 +64,7 @@ def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
 
 @compiled(fastmath=_FAST)
 def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
-    """Slope and bend of the loss on the line from these answers to others."""
+    """Return slope and bend of the loss on the line from these answers to others."""
     slope, bend, table, w = 0.0, 0.0, _FIRST, weights.scratch
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
@@ -160,7 +160,7 @@ def change(found: Any, answers: Any, epsilon: float) -> None:
 
 @compiled(fastmath=_FAST)
 def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
-    """Inner product, by the weights, of a vector and a row of the basis."""
+    """Return the inner product, by the weights, of a vector and a row of the basis."""
     total, table, w = 0.0, _FIRST, weights.scratch
     for start in range(0, vector.size, CHUNK):
         table, length = _weigh(w, weights, start, vector.size, table)

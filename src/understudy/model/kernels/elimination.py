@@ -22,7 +22,7 @@ _ONE, _WORD = np.uint64(1), 64
 
 @compiled(inner=True)
 def _count(x: Any) -> Any:
-    """Number of set bits of a word."""
+    """Return the number of set bits of a word."""
     x = x - ((x >> _ONE) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -31,7 +31,7 @@ def _count(x: Any) -> Any:
 
 @compiled(inner=True)
 def _lowest(x: Any) -> Any:
-    """Position of the lowest set bit of a word."""
+    """Return the position of the lowest set bit of a word."""
     return _count((x & (~x + _ONE)) - _ONE)
 
 

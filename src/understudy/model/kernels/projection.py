@@ -104,7 +104,7 @@ def _cells(mask: int, sizes: Any) -> float:
 
 @compiled()
 def best_order(masks: Any, sizes: Any, wanted: int, kept: Any, costs: Any, splits: Any) -> None:
-    """For every set of tables, as bits of a number, the two parts whose product gives it with the least work.
+    """Find, for every set of tables (as bits), the two parts whose product gives it with the least work.
 
     Args:
         masks: the columns of each table, as bits.

@@ -204,7 +204,7 @@ def lower(T: Any, ends: Any) -> float:
 
 @compiled(fastmath={"contract"})
 def exponentials(T: Any, powers: Any, bits: Any) -> None:
-    """`exp` of values of at most 0, in their place. Below -690 it stays `exp(-690)`.
+    """Replace values of at most 0 by their `exp`; below -690 by `exp(-690)`.
 
     Written out so that the compiler can use vector instructions, which is five times faster than the library's:
     2^k by writing k into the exponent, the rest by a polynomial. Exact to two units in the last place. Of
@@ -294,7 +294,7 @@ def _add(W: Any, values: Any, places: Any, lists: Any, gather: Any, first: Any, 
 
 @compiled(inner=True, forceinline=True, fastmath=FAST)
 def _multiply_matrix(vector: Any, matrix: Any, out: Any) -> None:
-    """`out = vector @ matrix`, four rows at a time."""
+    """Compute `out = vector @ matrix`, four rows at a time."""
     n = out.size
     for j in range(n):
         out[j] = 0.0
@@ -308,7 +308,7 @@ def _multiply_matrix(vector: Any, matrix: Any, out: Any) -> None:
 
 @compiled(inner=True, forceinline=True, fastmath=FAST)
 def _add_products(out: Any, a: Any, b: Any, x: int, y: int) -> None:
-    """`out += a.T @ b` for four rows `a`, `b` each."""
+    """Compute `out += a.T @ b` for four rows `a`, `b` each."""
     b0, b1, b2, b3 = b[:y], b[y : 2 * y], b[2 * y : 3 * y], b[3 * y : 4 * y]
     for i in range(x):
         v0, v1, v2, v3 = a[i], a[x + i], a[2 * x + i], a[3 * x + i]
