@@ -79,7 +79,7 @@ def describe_columns(release: Release) -> list[DescribedColumn]:
     return [
         _describe_coded(release, column, noise.get(column.name))
         if isinstance(column, Coded)
-        else _describe_made(column)
+        else _describe_generated(column)
         for column in release.schema.columns
         if column.name in coded or isinstance(column, Identifier | Constant | Difference)
     ]
@@ -140,7 +140,7 @@ def _describe_coded(release: Release, column: Coded, noise: float | None) -> Des
     )
 
 
-def _describe_made(column: Column) -> DescribedColumn:
+def _describe_generated(column: Column) -> DescribedColumn:
     words = "fresh keys, one for each row; they mean nothing" if isinstance(column, Identifier) else "a constant"
     words = f"days: {' minus '.join(column.of)}" if isinstance(column, Difference) else words
     return DescribedColumn(

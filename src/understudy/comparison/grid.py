@@ -65,7 +65,7 @@ from understudy.yaml_json import is_yaml_or_json, read_json
 KEPT = ("model", "norm", "share", "part", "error", "error rate", "setting")
 """Kinds of parts that are kept with a score; other kinds have a part for each marginal, column or group."""
 
-_LOOK, _TELL = 0.2, 0.5  # seconds between two looks at the workers, and between two reports of progress
+_CHECK_EVERY, _REPORT_EVERY = 0.2, 0.5  # seconds between two checks of the workers, and two reports of progress
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
 )
@@ -638,7 +638,7 @@ def run_cells(study: Study, record: _Record, *, jobs: int, progress: Progress) -
         for thread in threads:
             thread.start()
         while alive := [thread for thread in threads if thread.is_alive()]:
-            alive[0].join(_LOOK)
+            alive[0].join(_CHECK_EVERY)
             for worker in workers:
                 worker.check()
             if progress is not silent and clock.is_due():
@@ -670,13 +670,13 @@ class _Clock:
     def __init__(self, cells: int, jobs: int) -> None:
         self._cells, self._jobs = cells, jobs
         self._times: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self._told = 0.0
+        self._reported = 0.0
 
     def is_due(self) -> bool:
         """Return whether it is time to report again."""
-        if time.monotonic() - self._told < _TELL:
+        if time.monotonic() - self._reported < _REPORT_EVERY:
             return False
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         return True
 
     def add(self, cell: GridCell, seconds: float) -> None:

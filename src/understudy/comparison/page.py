@@ -50,10 +50,10 @@ class Scores:
         return {m: fmean(values) for (c, m, e), values in self.values.items() if c == case and e == epsilon}
 
 
-def collect_scores(found: Comparison, part: str = "") -> dict[str, Scores]:
+def collect_scores(comparison: Comparison, part: str = "") -> dict[str, Scores]:
     """Return the scores by metric, or one part of them."""
     scores: dict[str, Scores] = {}
-    for line in found.results.to_pylist():
+    for line in comparison.results.to_pylist():
         if line["part"] == part:
             one = scores.setdefault(line["metric"], Scores(get_metric(line["metric"]).better))
             key = (line["table"], line["workload"]), line["mechanism"], line["epsilon"]
@@ -164,58 +164,58 @@ def find_front(places: Mapping[str, tuple[float, float]]) -> list[str]:
     return front
 
 
-def draw_scores(found: Comparison, metric: str, table: str, part: str = "") -> svg.Chart:
+def draw_scores(comparison: Comparison, metric: str, table: str, part: str = "") -> svg.Chart:
     """Return the chart of a metric, or a part of it, on a table and its first workload, as a drawing that stands alone.
 
     Raises:
         SettingError: when there is no such score.
     """
-    scores = collect_scores(found, part).get(metric)
+    scores = collect_scores(comparison, part).get(metric)
     cases = [] if scores is None else [case for case, _, _ in scores.values if case[0] == table]
     if scores is None or not cases:
         words = f"part {part!r} of the score" if part else "score"
         raise SettingError(f"no run has a {words} of {metric!r} on {table!r}")
-    return svg.Chart.standalone(_curves(found, metric, scores, cases[0], part, keyed=True))
+    return svg.Chart.standalone(_curves(comparison, metric, scores, cases[0], part, keyed=True))
 
 
-def draw_all(found: Comparison) -> Iterator[tuple[str, svg.Chart]]:
+def draw_all(comparison: Comparison) -> Iterator[tuple[str, svg.Chart]]:
     """Yield the chart of every metric on every table and workload, each with a name for its file."""
-    for metric, scores in collect_scores(found).items():
+    for metric, scores in collect_scores(comparison).items():
         cases = dict.fromkeys(case for case, _, _ in scores.values)
         several = len({workload for _, workload in cases}) > 1
         for table, workload in cases:
             name = "-".join([metric, table, *([workload] if several else [])])
-            chart = _curves(found, metric, scores, (table, workload), keyed=True)
+            chart = _curves(comparison, metric, scores, (table, workload), keyed=True)
             yield re.sub(r"[^\w-]+", "-", name), svg.Chart.standalone(chart)
-        if ratios := _ratio_chart(scores, _labels(found)[0], get_metric(metric).title):
+        if ratios := _ratio_chart(scores, _labels(comparison)[0], get_metric(metric).title):
             yield f"{metric}-ratios", svg.Chart.standalone(ratios)
 
 
-def comparison_page(found: Comparison) -> str:
+def comparison_page(comparison: Comparison) -> str:
     """Render a comparison as one HTML page that needs nothing else."""
-    study, scores = found.study, collect_scores(found)
-    names = _labels(found)
+    study, scores = comparison.study, collect_scores(comparison)
+    names = _labels(comparison)
     cases = list(dict.fromkeys(case for one in scores.values() for case, _, _ in one.values))
     content = {
         "version": version("understudy"),
         "custodian": not study.public,
         "tables": list(dict.fromkeys(case[0] for case in cases)),
-        "facts": _facts(found),
-        "versions": "; ".join(dict.fromkeys(found.results["version"].to_pylist())),
+        "facts": _describe_runs(comparison),
+        "versions": "; ".join(dict.fromkeys(comparison.results["version"].to_pylist())),
         "names": [(svg.draw_key(place), name) for place, name in enumerate(names)],
-        "sources": _describe_mechanisms(found),
+        "sources": _describe_mechanisms(comparison),
         "metrics": [(name, get_metric(name)) for name in scores],
-        "cases": [_describe_case(found, case, scores) for case in cases],
+        "cases": [_describe_case(comparison, case, scores) for case in cases],
         "ranks": _rank_table(names, scores),
         "ratios": _ratio_tables(names, scores),
-        "failures": _failures(found),
+        "failures": _failures(comparison),
     }
     return f"{load_template('comparison.html.j2', 'understudy.comparison').render(content)}\n"
 
 
-def score_table(found: Comparison) -> str:
+def score_table(comparison: Comparison) -> str:
     """Return the mean scores as an HTML table, for notebooks."""
-    lines = summarize_scores(collect_scores(found))
+    lines = summarize_scores(collect_scores(comparison))
     head = ("metric", "table", "workload", "mechanism", "epsilon", "mean", "from least to largest")
     return html_table("Scores", head, lines)
 
@@ -229,54 +229,58 @@ def summarize_scores(scores: Mapping[str, Scores]) -> list[tuple[str, ...]]:
     ]
 
 
-def _labels(found: Comparison) -> list[str]:
+def _labels(comparison: Comparison) -> list[str]:
     """Return the mechanisms that were run, in the study's order."""
-    run = list(dict.fromkeys(found.results["mechanism"].to_pylist()))
-    return sorted(run, key=lambda name: [*found.study.mechanisms, name].index(name))
+    run = list(dict.fromkeys(comparison.results["mechanism"].to_pylist()))
+    return sorted(run, key=lambda name: [*comparison.study.mechanisms, name].index(name))
 
 
-def _facts(found: Comparison) -> list[tuple[str, str]]:
+def _describe_runs(comparison: Comparison) -> list[tuple[str, str]]:
     names = ("table", "workload", "mechanism", "epsilon", "run")
-    runs = {tuple(line[name] for name in names) for line in found.results.to_pylist()}
+    runs = {tuple(line[name] for name in names) for line in comparison.results.to_pylist()}
     counts = sorted(set(Counter(run[:-1] for run in runs).values()))
     budgets = sorted({epsilon for *_, epsilon, _ in runs})
     several = f"{len(budgets)}, from {budgets[0]:g} to {budgets[-1]:g}" if len(budgets) > 3 else ""
     return [
         ("Runs", f"{len(runs):,}"),
         ("Epsilon", several or ", ".join(f"{epsilon:g}" for epsilon in budgets)),
-        ("Delta", f"{found.study.delta:g}"),
+        ("Delta", f"{comparison.study.delta:g}"),
         ("Runs of each case", " to ".join(f"{count}" for count in dict.fromkeys((counts[0], counts[-1])))),
     ]
 
 
-def _describe_mechanisms(found: Comparison) -> list[tuple[str, str, str]]:
+def _describe_mechanisms(comparison: Comparison) -> list[tuple[str, str, str]]:
     """List each label, what was run, and where it was published."""
     lines = []
-    for label, text in found.study.mechanisms.items():
+    for label, text in comparison.study.mechanisms.items():
         chosen = mechanism_classes().get(parse_mechanism(text)[0])
         lines.append((label, text, "" if chosen is None else chosen.paper or ""))
     return lines
 
 
-def _describe_case(found: Comparison, case: Case, scores: Mapping[str, Scores]) -> dict[str, Any]:
+def _describe_case(comparison: Comparison, case: Case, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """Return the charts and numbers of one table and workload."""
     drawn = [
-        {"metric": get_metric(name), "chart": _curves(found, name, one, case), "table": _numbers(found, one, case)}
+        {
+            "metric": get_metric(name),
+            "chart": _curves(comparison, name, one, case),
+            "table": _numbers(comparison, one, case),
+        }
         for name, one in scores.items()
         if any(key[0] == case for key in one.values)
     ]
     first = next(iter(scores))
     epsilons = sorted({epsilon for c, _, epsilon in scores[first].values if c == case})
     middle = epsilons[len(epsilons) // 2] if epsilons else None
-    front = None if middle is None else _front_chart(found, first, scores[first], case, middle)
+    front = None if middle is None else _front_chart(comparison, first, scores[first], case, middle)
     return {"table": case[0], "workload": case[1], "scores": drawn, "front": front}
 
 
 def _curves(
-    found: Comparison, metric: str, scores: Scores, case: Case, part: str = "", *, keyed: bool = False
+    comparison: Comparison, metric: str, scores: Scores, case: Case, part: str = "", *, keyed: bool = False
 ) -> Markup:
     series = []
-    for name in _labels(found):
+    for name in _labels(comparison):
         lines = sorted((epsilon, values) for (c, m, epsilon), values in scores.values.items() if (c, m) == (case, name))
         series.append(svg.Series(name, [(epsilon, fmean(v), min(v), max(v)) for epsilon, v in lines]))
     series = [one for one in series if one.points] if keyed else series
@@ -286,13 +290,13 @@ def _curves(
     return svg.draw_lines(f"{shown} against epsilon, {case[0]}", series, keyed=keyed, **words)
 
 
-def _numbers(found: Comparison, scores: Scores, case: Case) -> dict[str, Any]:
+def _numbers(comparison: Comparison, scores: Scores, case: Case) -> dict[str, Any]:
     """Return the means, with the best of each budget marked, and the seconds of a run."""
     epsilons = sorted({epsilon for c, _, epsilon in scores.values if c == case})
     choose = min if scores.better == "lower" else max
     best = {epsilon: choose(scores.means(case, epsilon).values()) for epsilon in epsilons}
     rows = []
-    for name in [name for name in _labels(found) if any(key[:2] == (case, name) for key in scores.tried)]:
+    for name in [name for name in _labels(comparison) if any(key[:2] == (case, name) for key in scores.tried)]:
         cells, times, means = [], list[float](), list[float]()
         for epsilon in epsilons:
             values = scores.values.get((case, name, epsilon), [])
@@ -312,9 +316,9 @@ def _show(value: float, digits: int) -> str:
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
-def _front_chart(found: Comparison, metric: str, scores: Scores, case: Case, epsilon: float) -> dict[str, Any]:
+def _front_chart(comparison: Comparison, metric: str, scores: Scores, case: Case, epsilon: float) -> dict[str, Any]:
     """Return a chart of error and seconds at one budget, with the mechanisms that no other beats in both."""
-    names = _labels(found)
+    names = _labels(comparison)
     sign = 1 if scores.better == "lower" else -1
     places = {
         name: (max(median(scores.seconds[case, name, epsilon]), 1e-3), fmean(values))
@@ -361,10 +365,10 @@ def _ratio_chart(scores: Scores, baseline: str, title: str) -> Markup | None:
     return svg.boxes(f"{title}: ratios", boxes, x_words=words, at=1.0)
 
 
-def _failures(found: Comparison) -> list[tuple[str, str, str, str, int]]:
+def _failures(comparison: Comparison) -> list[tuple[str, str, str, str, int]]:
     """Return the runs and scores that failed: table, mechanism, epsilon, why, and how many."""
     counted: dict[tuple[str, str, str, str], int] = defaultdict(int)
-    for line in found.results.to_pylist():
+    for line in comparison.results.to_pylist():
         if line["outcome"] != DONE and line["part"] == "":
             counted[line["table"], line["mechanism"], f"{line['epsilon']:g}", line["outcome"]] += 1
     return [(*key, number) for key, number in counted.items()]

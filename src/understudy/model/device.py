@@ -72,14 +72,14 @@ def make_propagation(tree: JunctionTree, cliques: Iterable[Clique], *, more: int
     """
     device = find_device() if tree.size_mib >= LEAST_MIB else None
     if device is not None and device.free_mib() < _ROOM * tree.size_mib:
-        _tell(f"the GPU has {device.free_mib():.0f} MiB left, and this model needs {_ROOM * tree.size_mib:.0f} MiB")
+        _warn(f"the GPU has {device.free_mib():.0f} MiB left, and this model needs {_ROOM * tree.size_mib:.0f} MiB")
         device = None
     if device is None:
         return Propagation(tree, cliques, more=more, beliefs=False)
     return DevicePropagation(tree, cliques, more=more, device=device)
 
 
-def _tell(reason: str) -> None:
+def _warn(reason: str) -> None:
     warnings.warn(f"{reason}; the processor does the work instead", DeviceFailed, stacklevel=2)
 
 
@@ -111,14 +111,14 @@ class DevicePropagation(Propagation):
             found, sums, smallest = self._compute(self._device)
         except Exception as error:  # whatever it was: a run that has spent its budget must not end here
             self._device = None
-            _tell(f"the GPU failed ({type(error).__name__})")
+            _warn(f"the GPU failed ({type(error).__name__})")
             return super()._pass_messages()
         if not self._is_checked:
             before = super()._pass_messages()
             mine = self.room[: self.size]
             if before >= 0.0 and not np.allclose(found, mine, rtol=_SAME, atol=_SAME * mine[-1] / self.size):
                 self._device = None
-                _tell("the GPU's marginals differ from the processor's")
+                _warn("the GPU's marginals differ from the processor's")
                 return before
             self._is_checked = before >= 0.0
         self.room[: self.size] = found

@@ -73,7 +73,7 @@ def view_column(field: Mapping[str, Any], place: int, notes: Mapping[str, str]) 
     note = notes.get(name, "")
     draft = is_draft(field)
     return ColumnView(
-        place, name, KINDS[find_kind(field)], _facts(field), note, _doubt(field, note) if draft else "", draft
+        place, name, KINDS[find_kind(field)], _describe_values(field), note, _doubt(field, note) if draft else "", draft
     )
 
 
@@ -89,7 +89,7 @@ def find_kind(field: Mapping[str, Any]) -> str:
     return str(field.get("type", "categorical"))
 
 
-def _facts(field: Mapping[str, Any]) -> str:
+def _describe_values(field: Mapping[str, Any]) -> str:
     kind, ours, limits = find_kind(field), field.get("understudy", {}), field.get("constraints", {})
     words = []
     if kind in ("categorical", "ordinal"):

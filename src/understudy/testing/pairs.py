@@ -221,12 +221,12 @@ class Bench:
         table, fit = self.run(present, look=look)
         released = [math.nan] * 3
         if look:
-            released = [-1.0] * 3 if isinstance(fit, Exception) else self._look(fit, rng)
+            released = [-1.0] * 3 if isinstance(fit, Exception) else self._count_target(fit, rng)
         failed = float(isinstance(fit, Exception))
         return [table.ratio.value, table.ratio.unpaid, *released, failed, *self._features(table)]
 
-    def _look(self, fit: Fit, rng: np.random.Generator) -> list[float]:
-        """Return the target's cell's expected count in the model, its count among the rows, and the number of rows."""
+    def _count_target(self, fit: Fit, rng: np.random.Generator) -> list[float]:
+        """Return the count of the target's cell in the model and among drawn rows, and the number of rows."""
         codes = {
             column: int(fit.recoding.apply(column, np.array([code]))[0])
             for column, code in zip(self.pair.sizes, self.pair.target, strict=True)

@@ -91,9 +91,9 @@ def inspect_runs(bench: Bench, runs: int = RUNS) -> Inspection:
     repeated, expected = 0, 0.0
     for _ in range(runs):
         with record_answers() as answers:
-            first, table = _look(bench, present=True)
+            first, table = _observe_run(bench, present=True)
         repeated, expected = repeated + table.noise.repeated, expected + table.noise.expected
-        again, other = (_look(bench, present=present, answers=answers)[0] for present in (True, False))
+        again, other = (_observe_run(bench, present=present, answers=answers)[0] for present in (True, False))
         by_chance |= _compare(first, again)
         found.append(_compare(first, other))
     found = [one - by_chance for one in found]
@@ -192,7 +192,9 @@ class InspectedTable(WatchedTable):
         return super().error(against, weights=weights, rho=rho)
 
 
-def _look(bench: Bench, *, present: bool, answers: list[Any] | None = None) -> tuple[dict[str, Any], InspectedTable]:
+def _observe_run(
+    bench: Bench, *, present: bool, answers: list[Any] | None = None
+) -> tuple[dict[str, Any], InspectedTable]:
     """Return everything that can be seen of a run, with new answers of the gate or with these."""
     table = bench.open(present, InspectedTable)
     steps: list[Step] = []

@@ -30,6 +30,7 @@ from understudy.planning.plan import Line, _find_epsilon, recommend
 from understudy.planning.predict import (
     COLUMNS,
     FACTOR,
+    LARGE_FACTOR,
     TABLES,
     Expected,
     PlannedTable,
@@ -304,6 +305,8 @@ class TestPrediction:
         assert planned(wide).tables == 1
         alone = expect("adaptive", wide).expected
         assert alone.one_way_range == pytest.approx((alone.one_way / FACTOR, alone.one_way * FACTOR))
+        large = expect("privbayes", wide, rows=50_000).expected
+        assert large.two_way_range == pytest.approx((large.two_way / LARGE_FACTOR, large.two_way * LARGE_FACTOR))
         assert expect("independent", wide).expected.two_way_range is None
 
     @pytest.mark.parametrize(("apart", "tried"), [(1.1, TABLES), (1.5, TABLES + len(VARIED))])
