@@ -6,8 +6,8 @@
 `run` makes releases as a new user does: the schema is drafted from the table (`--wide` also moves the upper bound of
 every number and date, so that the axis is 1.5 times as long), everything else is a default. The statistics of every
 numeric and time column are appended to RECORD, one line a column and release; releases that RECORD has are not
-repeated. `show` prints, for each table, mechanism and epsilon, how many columns meet what is wanted; `--columns` prints
-every column and pair.
+repeated. `show` prints, for each table, mechanism and epsilon, how many columns meet what is wanted, and then each bias
+that is above the limit with certainty; `--columns` prints every column and pair.
 
 Wanted: the bias of mean, median and 95th percentile is at most half the standard deviation between releases or 0.5 % of
 the column's interquartile range (of its range between the 5th and 95th percentile where the quartiles are equal); with
@@ -33,14 +33,18 @@ import itertools
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from scipy.stats import t as student
 
 import understudy as us
+from understudy.measurement import combine
 from understudy.schema.axis import AxisColumn
 from understudy.schema.draft import draft
 from understudy.schema.text import Dialect
@@ -52,8 +56,10 @@ DECLARED = {"hospital": {"age": 150}}  # upper bounds that are declared with eve
 STATISTICS = ("mean", "q05", "q25", "median", "q75", "q95", "beyond")
 SCORED = ("mean", "median", "q95")
 WIDE = 1.5
+ROWS = 130
 FEW = 12
-FIELDS = ("table", "mechanism", "epsilon", "wide", "run", "column", *STATISTICS)
+SURE = 0.99
+FIELDS = ("table", "mechanism", "epsilon", "wide", "run", "column", *STATISTICS, "enough")
 
 
 # Tables
@@ -193,7 +199,8 @@ def conditionals(numbers: dict[str, np.ndarray], codes: dict[str, np.ndarray], p
         if one in numbers and other in numbers:
             both = ~np.isnan(numbers[one] + numbers[other])
             if both.sum() > 2 and numbers[one][both].std() and numbers[other][both].std():
-                found[f"{one} with {other}"] = float(np.corrcoef(numbers[one][both], numbers[other][both])[0, 1])
+                name = f"{min(one, other)} with {max(one, other)}"
+                found[name] = float(np.corrcoef(numbers[one][both], numbers[other][both])[0, 1])
         elif one in numbers and other in codes:
             for code in np.flatnonzero(np.bincount(codes[other]) >= 0.01 * len(codes[other])):
                 cells = numbers[one][codes[other] == code]
@@ -205,6 +212,23 @@ def conditionals(numbers: dict[str, np.ndarray], codes: dict[str, np.ndarray], p
 def measured_pairs(release: us.Release) -> set[tuple[str, str]]:
     """Ordered pairs of columns that were measured together."""
     return {pair for m in release.measurements for pair in itertools.permutations(m.clique, 2)}
+
+
+def enough_rows(release: us.Release, codes: dict[str, np.ndarray]) -> dict[str, bool]:
+    """By column of numbers or times, whether the table has enough rows for an estimate that leaves its ends empty.
+
+    The rows of the m codes beyond an extreme are known with a standard deviation of sqrt(m) times that of a code. The
+    noise is that of the column's own measurements.
+    """
+    found = {}
+    for column in release.schema.columns:
+        own = [m for m in release.measurements if m.clique == (column.name,) and m.query is None]
+        own = [m for m in own if len(m.values) == release.schema.domain[column.name]]
+        if isinstance(column, AxisColumn) and own:
+            taken = codes[column.name][codes[column.name] < column.ordinary]
+            empty = np.sqrt(taken.min()) + np.sqrt(column.ordinary - 1 - taken.max())
+            found[column.name] = bool(len(codes[column.name]) >= ROWS * empty * combine(own)[1])
+    return found
 
 
 def truth(folder: Path, name: str) -> dict[str, list[float]]:
@@ -230,7 +254,7 @@ def run(args: argparse.Namespace) -> None:
             table = pa.Table.from_pandas(frame, preserve_index=False)
             exact = values(table, schema)
             ends = {column: (np.nanmin(cells), np.nanmax(cells)) for column, cells in exact.items()}
-            true_groups = groups(table, schema)
+            true_codes, true_groups = schema.encode(table).codes, groups(table, schema)
             every = conditionals(exact, true_groups, set(itertools.permutations((*exact, *true_groups), 2)))
             if (name, "truth", "0", str(int(args.wide)), "0") not in done:
                 record(writer, (name, "truth", 0, int(args.wide), 0), exact, ends, every)
@@ -246,15 +270,24 @@ def run(args: argparse.Namespace) -> None:
                         seconds = time.process_time() - started
                         numbers = values(rows, schema)
                         pairs = conditionals(numbers, groups(rows, schema), measured_pairs(made))
-                        record(writer, case, numbers, ends, {p: v for p, v in pairs.items() if p in every})
+                        pairs = {pair: value for pair, value in pairs.items() if pair in every}
+                        record(writer, case, numbers, ends, pairs, enough_rows(made, true_codes))
                         file.flush()
                         print(*case, f"{seconds:.1f} s", flush=True)
 
 
-def record(writer: Any, case: tuple[Any, ...], numbers: Any, ends: Any, pairs: dict[str, float]) -> None:
+def record(
+    writer: Any,
+    case: tuple[Any, ...],
+    numbers: Any,
+    ends: Any,
+    pairs: dict[str, float],
+    enough: Mapping[str, bool] = MappingProxyType({}),
+) -> None:
     """Write the lines of one release: a line a column, and a line for each conditional mean and correlation."""
     for column, cells in numbers.items():
-        writer.writerow([*case, column, *(f"{v:.8g}" for v in statistics(cells, *ends[column]))])
+        found = [f"{value:.8g}" for value in statistics(cells, *ends[column])]
+        writer.writerow([*case, column, *found, int(enough[column]) if column in enough else ""])
     for pair, value in pairs.items():
         writer.writerow([*case, pair, f"{value:.8g}"])
 
@@ -268,6 +301,42 @@ def release(table: pa.Table, schema: us.Schema, mechanism: str, epsilon: float, 
 # Results
 
 
+class Bias(NamedTuple):
+    """The bias of one statistic.
+
+    Attributes:
+        true: its true value.
+        bias: the mean over releases, less the true value.
+        deviation: the standard deviation between releases.
+        limit: the largest bias that is wanted.
+        releases: how many releases there are.
+    """
+
+    true: float
+    bias: float
+    deviation: float
+    limit: float
+    releases: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the bias is at most the limit and a standard error."""
+        return abs(self.bias) <= self.limit + self.deviation / np.sqrt(self.releases)
+
+    def surely_above(self, tail: float) -> bool:
+        """Return whether a lower confidence bound, which fails with this probability, is above the limit.
+
+        Half a standard deviation that is estimated too has the variance of 1/8 of that of a mean.
+        """
+        own = self.limit <= 0.5 * self.deviation
+        error = self.deviation * np.sqrt((1.125 if own else 1.0) / self.releases)
+        quantile = float(student.isf(tail, self.releases - 1)) if self.releases > 1 else np.inf
+        return bool(error > 0 and abs(self.bias) - quantile * error > self.limit)
+
+    def __str__(self) -> str:
+        return f"{self.true:.5g}, {self.bias:+.3g}, {self.deviation:.2g}{'' if self.met else ' **x**'}"
+
+
 def read(path: Path) -> list[dict[str, str]]:
     """The lines of a record; none where there is no file yet."""
     if not path.exists():
@@ -277,82 +346,88 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def show(args: argparse.Namespace) -> None:
-    """Print a table for each record."""
-    for path in args.records:
-        lines = read(path)
-        exact = {(x["table"], x["wide"], x["column"]): x for x in lines if x["mechanism"] == "truth"}
-        cases: dict[tuple[str, ...], dict[str, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
-        for line in lines:
-            if line["mechanism"] != "truth":
-                case = tuple(line[field] for field in FIELDS[:4])
-                cases[case][line["column"]].append(line)
-        print(f"\n{path.name}\n")
-        if not args.columns:
-            heads = [
-                "table",
-                "mechanism",
-                "epsilon",
-                "wide",
-                "releases",
-                "columns",
-                *SCORED,
-                "inside",
-                "pairs",
-                "worst",
-            ]
-            print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
-        for case, columns in sorted(cases.items()):
-            _show_case(case, columns, {c: exact[case[0], case[3], c] for c in columns}, args.columns)
-
-
-def _show_case(
-    case: tuple[str, ...], columns: dict[str, list[dict[str, str]]], exact: dict[str, dict[str, str]], each: bool
-) -> None:
-    scores = {c: score(lines, exact[c]) for c, lines in columns.items() if exact[c]["q95"]}
-    pairs = {c: score_pair(lines, exact) for c, lines in columns.items() if not exact[c]["q95"] and len(lines) >= 5}
-    if each:
-        print(
-            "\n"
-            + " ".join(case)
-            + "\n| column | mean: truth, bias, sd | median | q95 | beyond % |\n"
-            + "|---" * 5
-            + "|"
-        )
-        for column, found in scores.items():
-            texts = [f"{t:.5g}, {b:+.3g}, {sd:.2g}{'' if ok else ' **x**'}" for t, b, sd, ok in found[:-1]]
-            print(f"| {column} | " + " | ".join(texts) + f" | {100 * found[-1][1]:.3f} |")
-        for pair, (t, b, sd, ok) in pairs.items():
-            print(f"| {pair} | {t:.5g}, {b:+.3g}, {sd:.2g}{'' if ok else ' **x**'} | | | |")
+    """Print a table of all records, and what is above the limit with certainty."""
+    lines = [line for path in args.records for line in read(path)]
+    exact = {(x["table"], x["wide"], x["column"]): x for x in lines if x["mechanism"] == "truth"}
+    cases: dict[tuple[str, ...], dict[str, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line["mechanism"] != "truth":
+            cases[tuple(line[field] for field in FIELDS[:4])][line["column"]].append(line)
+    scores = {case: score(columns, exact, case) for case, columns in sorted(cases.items())}
+    if args.columns:
+        for case, found in scores.items():
+            _show_columns(case, found, cases[case])
         return
-    good = [sum(found[i][3] for found in scores.values()) for i in range(len(SCORED))]
-    inside = sum(found[-1][1] <= 0.001 for found in scores.values())
-    worst = max(
-        ((abs(b) / sd if sd else 0.0, f"{c} {s} {b / (sd or 1):+.1f} sd") for c, found in scores.items()
-         for s, (_, b, sd, ok) in zip(SCORED, found, strict=False) if not ok), default=(0.0, "")
-    )  # fmt: skip
-    releases = len(next(iter(columns.values())))
-    met = f"{sum(found[3] for found in pairs.values())} of {len(pairs)}"
-    cells = [*case, releases, len(scores), *good, inside, met, worst[1]]
-    print("| " + " | ".join(map(str, cells)) + " |")
+    judged = [bias for found in scores.values() for statistics in found.values() for bias in statistics.values()]
+    tail = (1 - SURE) / max(len(judged), 1)
+    tallies = (*SCORED, "inside", "with enough rows", "pairs")
+    heads = (*FIELDS[:4], "releases", "columns", *tallies)
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
+    together = np.zeros((6, 2), np.int64)
+    for case, found in scores.items():
+        counts = _count(found, cases[case])
+        together += counts
+        releases = max(map(len, cases[case].values()))
+        texts = [str(counts[0][1]), *(str(met) for met, _ in counts[:4]), *(f"{a} of {b}" for a, b in counts[4:6])]
+        print("| " + " | ".join([*case, str(releases), *texts]) + " |")
+    of = zip(tallies, together.tolist(), strict=True)
+    print("\nTogether: " + ", ".join(f"{name} {a} of {b}" for name, (a, b) in of))
+    print(f"\nAbove the limit with certainty, of {len(judged)} biases:")
+    for case, found in scores.items():
+        for column, statistics in found.items():
+            for name, bias in statistics.items():
+                if bias.surely_above(tail):
+                    print(f"{' '.join(case)}: {name} of {column} {bias} ({abs(bias.bias) / bias.deviation:.1f} sd)")
 
 
-def score(lines: list[dict[str, str]], exact: dict[str, str]) -> list[tuple[float, float, float, bool]]:
-    """Truth, bias, standard deviation and whether the bias is small enough, of the scored statistics and the tails."""
-    return [judge([line[name] for line in lines], float(exact[name]), spread(exact)) for name in (*SCORED, "beyond")]
+def score(
+    columns: dict[str, list[dict[str, str]]], exact: dict[tuple[str, ...], dict[str, str]], case: tuple[str, ...]
+) -> dict[str, dict[str, Bias]]:
+    """The biases of a case: those of every column, and of pairs that at least five releases measured."""
+    found = {}
+    for name, lines in columns.items():
+        true = exact[case[0], case[3], name]
+        if true["q95"]:
+            found[name] = {s: judge([x[s] for x in lines], float(true[s]), spread(true)) for s in SCORED}
+        elif len(lines) >= 5:
+            scale = 1.0 if " with " in name else spread(exact[case[0], case[3], name.split(" by ")[0]])
+            found[name] = {"pair": judge([x["mean"] for x in lines], float(true["mean"]), scale)}
+    return found
 
 
-def score_pair(lines: list[dict[str, str]], exact: dict[str, dict[str, str]]) -> tuple[float, float, float, bool]:
-    """The same of a conditional mean or a correlation."""
-    pair = lines[0]["column"]
-    scale = 1.0 if " with " in pair else spread(exact[pair.split(" by ")[0]])
-    return judge([line["mean"] for line in lines], float(exact[pair]["mean"]), scale)
-
-
-def judge(found: list[str], true: float, scale: float) -> tuple[float, float, float, bool]:
-    """Truth, bias, standard deviation and whether the bias is small enough."""
+def judge(found: list[str], true: float, scale: float) -> Bias:
+    """The bias of values of releases; the scale is the range of which 0.5 % are allowed."""
     cells = np.array([float(text) for text in found])
-    bias, sd = float(cells.mean()) - true, float(cells.std(ddof=1)) if len(cells) > 1 else 0.0
-    return true, bias, sd, abs(bias) <= max(0.5 * sd, 0.005 * scale) + sd / np.sqrt(len(cells))
+    sd = float(cells.std(ddof=1)) if len(cells) > 1 else 0.0
+    return Bias(true, float(cells.mean()) - true, sd, max(0.5 * sd, 0.005 * scale), len(cells))
+
+
+def beyond(lines: list[dict[str, str]]) -> float:
+    """The mean share of rows beyond the extremes."""
+    return float(np.mean([float(line["beyond"]) for line in lines]))
+
+
+def _count(found: dict[str, dict[str, Bias]], columns: dict[str, list[dict[str, str]]]) -> np.ndarray:
+    """How many, of how many: each scored statistic; columns inside; those of columns with enough rows; pairs."""
+    own = [name for name, statistics in found.items() if "pair" not in statistics]
+    pairs = [statistics["pair"].met for statistics in found.values() if "pair" in statistics]
+    inside = {name: beyond(columns[name]) <= 0.001 for name in own}
+    large = [name for name in own if all(line.get("enough") == "1" for line in columns[name])]
+    met = [sum(found[name][s].met for name in own) for s in SCORED]
+    return np.array(
+        [*((count, len(own)) for count in met), (sum(inside.values()), len(own)),
+         (sum(inside[name] for name in large), len(large)), (sum(pairs), len(pairs))]
+    )  # fmt: skip
+
+
+def _show_columns(
+    case: tuple[str, ...], found: dict[str, dict[str, Bias]], columns: dict[str, list[dict[str, str]]]
+) -> None:
+    print("\n" + " ".join(case) + "\n| column | mean: truth, bias, sd | median | q95 | beyond % |\n" + "|---" * 5 + "|")
+    for name, statistics in found.items():
+        tail = "" if "pair" in statistics else f"{100 * beyond(columns[name]):.3f}"
+        cells = [str(bias) for bias in statistics.values()]
+        print(f"| {name} | " + " | ".join([*cells, *([""] * (3 - len(cells))), tail]) + " |")
 
 
 def spread(exact: dict[str, str]) -> float:

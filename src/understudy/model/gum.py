@@ -495,6 +495,10 @@ class _Step:
             self._columns[column][freed[:count]] = code
 
 
+_MOVES = 3
+"""How often `move_codes` visits the tables; chosen on two tables by means within groups (benchmarks/numbers.md)."""
+
+
 def move_codes(
     columns: Columns, tables: Mapping[Clique, Array], axes: frozenset[str], rng: np.random.Generator
 ) -> Columns:
@@ -502,8 +506,9 @@ def move_codes(
 
     Updates stop before they meet tables that contradict each other, near the independence that rows began with, so
     means within groups would be biased. Here the rows of a group keep their order along the axis, and each gets the
-    code that has its rank in the table: most codes change little or not at all, and so do other tables. Tables are
-    visited once, the one with the most mutual information last, and larger tables than pairs left out.
+    code that has its rank in the table: most codes change little or not at all, and so do other tables. A table undoes
+    a part of what another one of the same number did, so they are visited in turn, three times, the one with the most
+    mutual information last. Larger tables than pairs are left out.
 
     Args:
         columns: coded columns, all of one length; they are changed.
@@ -513,22 +518,29 @@ def move_codes(
         rng: source of all randomness.
     """
     pairs = [(clique, table) for clique, table in tables.items() if len(clique) == 2 and axes & {*clique}]
-    for clique, table in sorted(pairs, key=lambda pair: _mutual_information(pair[1], 0)):
+    pairs.sort(key=lambda pair: _mutual_information(pair[1], 0))
+    for clique, table in pairs * (_MOVES if len(pairs) > 1 else 1):
         axis = max((place for place in (0, 1) if clique[place] in axes), key=lambda place: table.shape[place])
-        column, cells = clique[axis], np.moveaxis(table, axis, 1)
-        group = columns[clique[1 - axis]].astype(np.int64)
-        rows = np.bincount(group, minlength=len(cells))
-        order = rng.permutation(len(group))
-        order = order[np.lexsort((columns[column][order], group[order]))]
-        sums = np.cumsum(cells, axis=1)
-        share = np.divide(sums, sums[:, -1:], out=np.zeros_like(sums), where=sums[:, -1:] > 0)
-        until = np.floor(share * rows[:, None] + rng.random((len(cells), 1))).astype(np.int64)
-        until[:, -1] = rows
-        counts = np.diff(np.minimum(until, rows[:, None]), axis=1, prepend=0)
-        codes = np.repeat(np.tile(np.arange(cells.shape[1]), len(cells)), counts.reshape(-1))
-        kept = np.repeat(sums[:, -1] > 0, rows)  # a group that the table says is empty keeps its codes
-        columns[column][order[kept]] = codes[kept]
+        _move_by_table(columns, clique[axis], clique[1 - axis], np.moveaxis(table, axis, 1), rng)
     return columns
+
+
+def _move_by_table(columns: Columns, column: str, by: str, cells: Array, rng: np.random.Generator) -> None:
+    """Give a column, in place, the distribution that each row of a table has; `by` is the column of groups."""
+    group = columns[by].astype(np.int64)
+    rows = np.bincount(group, minlength=len(cells))
+    place = group * cells.shape[1] + columns[column]
+    place = place.astype(np.min_scalar_type(cells.size))  # cells of 16 bits are sorted by their digits, which is fast
+    order = rng.permutation(len(group))
+    order = order[np.argsort(place[order], kind="stable")]
+    sums = np.cumsum(cells, axis=1)
+    share = np.divide(sums, sums[:, -1:], out=np.zeros_like(sums), where=sums[:, -1:] > 0)
+    until = np.floor(share * rows[:, None] + rng.random((len(cells), 1))).astype(np.int64)
+    until[:, -1] = rows
+    counts = np.diff(np.minimum(until, rows[:, None]), axis=1, prepend=0)
+    codes = np.repeat(np.tile(np.arange(cells.shape[1]), len(cells)), counts.reshape(-1))
+    kept = np.repeat(sums[:, -1] > 0, rows)  # a group that the table says is empty keeps its codes
+    columns[column][order[kept]] = codes[kept]
 
 
 def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[np.int32]:

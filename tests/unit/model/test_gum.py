@@ -111,6 +111,26 @@ def test_contradictory_tables_leave_the_means_of_a_number_unbiased() -> None:
     assert off(set()) > 0.1
 
 
+def test_every_table_of_a_number_is_met_and_not_only_the_last_one() -> None:
+    rng, size = np.random.default_rng(4), 20_000
+    sex = rng.integers(2, size=size)
+    ward = np.where(rng.random(size) < 0.8, sex, rng.integers(3, size=size))  # related groups undo each other's moves
+    stay = np.minimum(rng.poisson(2 + 3 * sex + 2 * ward), 15)
+    true = {"sex": sex, "ward": ward, "stay": stay}
+    tables = {
+        (group, "stay"): np.bincount(true[group] * 16 + stay, minlength=16 * codes).reshape(codes, 16).astype(float)
+        for group, codes in (("sex", 2), ("ward", 3))
+    }
+    rows = {"sex": sex.copy(), "ward": ward.copy(), "stay": rng.permutation(stay)}
+    move_codes(rows, tables, frozenset(["stay"]), np.random.default_rng(0))
+    off = [
+        abs(rows["stay"][true[group] == code].mean() - stay[true[group] == code].mean())
+        for group, _ in tables
+        for code in range(true[group].max() + 1)
+    ]
+    assert max(off) < 0.02
+
+
 def test_appending_undoes_hanging_columns_in_order() -> None:
     plan = RowPlan(DOMAIN, tables_of_joint([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("d", "e")]))
     assert [draw.column for draw in plan.appended] == ["d", "e"]

@@ -164,6 +164,19 @@ def test_an_end_with_a_twentieth_of_the_rows_is_kept_however_large_the_noise():
     assert nearest_distribution(counts, 100.0, 1000.0, kept=0.05)[10:].sum() == 0
 
 
+def test_the_95th_percentile_of_a_small_table_is_not_pushed_up():
+    rng = np.random.default_rng(5)
+    truth = np.where(np.arange(100) < 60, np.round(80 * np.exp(-np.arange(100) / 12.0)), 0.0)
+    domain, groups, rows = Domain({"a": 100}), CodeGroups(axes={"a": 100}), truth.sum()
+    found = []
+    for _ in range(200):
+        own = Measurement(("a",), truth + rng.normal(0, 20, 100), 20.0)
+        counts = fit_ordered_counts(domain, [own], Recoding.identity(), groups, rows)["a"]
+        found.append(np.searchsorted(np.cumsum(counts), 0.95 * rows - 1e-6))
+    off = np.array(found) - np.searchsorted(np.cumsum(truth), 0.95 * rows)
+    assert abs(off.mean()) < 0.25 * off.std()
+
+
 def test_precise_sums_of_merged_codes_do_not_fill_the_empty_end_of_an_axis():
     rng = np.random.default_rng(5)
     domain, groups = Domain({"a": 150, "b": 4}), CodeGroups(axes={"a": 150})
