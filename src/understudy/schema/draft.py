@@ -155,6 +155,7 @@ _FEW_NUMBERS = 12
 _MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 20
 _HEAP_SHARE, _MOST_HEAPS = 0.01, 20
 _FEW_SPIKES = 50
+_TOP_ALPHA, _TOP_TIMES = 3.0, (3, 1000)
 _FEW_KEYS = 20
 _LEAST_CODE, _CODE_SHARE = 100, 0.05
 _ALMOST_ALL, _FEWEST_PAIRS = 0.995, 50
@@ -503,8 +504,9 @@ def _numeric_extras(
     if heavy.any():
         extras["spikes"] = [_round(value) for value in values[heavy][:10]]
     rest, weight = values[~heavy], counts[~heavy]
-    if low >= 0 and len(rest) and high > 20 * rest[np.searchsorted(np.cumsum(weight), weight.sum() / 2)]:
-        extras["scale"] = "log"  # a long tail: with equal widths most rows would be in a few bins
+    unit = 1.0 if seen.whole else 10.0 ** -extras.get("decimals", 0)
+    if low >= 0 and len(rest) and _has_long_tail(rest, weight, low, high, unit):
+        extras["scale"] = "log"
     if seen.whole and len(rest) and 2000 <= high - low <= 50_000:
         round_share = weight[rest % 50 == 0].sum() / weight.sum()
         if round_share > 0.5:
@@ -512,6 +514,9 @@ def _numeric_extras(
     points = points if seen.whole or "decimals" in extras else np.inf
     if not extras.keys() & {"scale", "heaped"}:
         bins = _count_bins(rest, weight, high - low, points)
+        if (start := _find_top(rest, weight, low, high, bins or DEFAULT_BINS, seen)) is not None:
+            extras["top"] = {"from": start, "rule": "pareto", "alpha": _TOP_ALPHA}
+            bins = int(min(np.ceil(DEFAULT_BINS * (high - low) / (start - low)), points + 1))
         least = max(_HEAP_SHARE * counts.sum(), _rare_count(seen))
         heaps = _find_heaps(rest, weight, (high - low) / (bins or DEFAULT_BINS), least)
         if heaps:
@@ -519,6 +524,34 @@ def _numeric_extras(
         if bins:
             extras["bins"] = bins
     return extras
+
+
+def _has_long_tail(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, unit: float) -> bool:
+    """Return whether bins of equal width would hold most rows in a few of them, and log bins show the middle half."""
+    first, median, last = values[np.searchsorted(np.cumsum(counts), counts.sum() * np.array([0.25, 0.5, 0.75]))]
+    shift = 0.0 if low else unit
+    middle, whole = np.log((last + shift) / (first + shift)), np.log((high + shift) / (low + shift))
+    return bool(high > 20 * median and middle * DEFAULT_BINS >= whole * _MIDDLE_BINS)
+
+
+def _find_top(
+    values: NDArray[Any], counts: NDArray[Any], low: float, high: float, bins: int, seen: Profile
+) -> float | int | None:
+    """Find where an open top bin begins if a few far values make bins too wide to see the middle half; else None.
+
+    At most as many rows are above as a rare value has. The default number of bins below shows the middle half.
+    """
+    if not len(values):
+        return None
+    sums = np.cumsum(counts)
+    first, last = values[np.searchsorted(sums, sums[-1] * np.array([0.25, 0.75]))]
+    usual = values[np.searchsorted(sums, max(sums[-1] - _rare_count(seen), sums[0]))]
+    start = widen_bounds(values.min(), usual, whole=seen.whole)[1]
+    wide, shown = (last - first) * bins, (last - first) * DEFAULT_BINS
+    if wide >= _MIDDLE_BINS * (high - low) or shown < _MIDDLE_BINS * (start - low) or not 0 < start < high:
+        return None
+    times = (high - low) / (start - low)
+    return _round(start) if _TOP_TIMES[0] <= times <= _TOP_TIMES[1] else None
 
 
 def _find_heaps(values: NDArray[Any], counts: NDArray[Any], width: float, least: float) -> list[float | int]:

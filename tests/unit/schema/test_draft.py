@@ -135,14 +135,25 @@ def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
     assert widen_bounds(low, high) == bounds
 
 
-def test_a_far_outlier_does_not_hide_the_middle_of_a_column():
+@pytest.mark.parametrize(("rows", "farthest"), [(20_000, 451.3), (2000, 451.3), (2000, 900.0)])
+def test_a_far_outlier_does_not_hide_the_middle_of_a_column(rows, farthest):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
-        {"bmi": [*rng.normal(26, 4, 20_000), 451.3], "kg": [*rng.normal(75, 12, 20_000).round(1), 149.2]}
+        {"bmi": [*rng.normal(26, 4, rows).round(2), farthest], "kg": [*rng.normal(75, 12, rows).round(1), 149.2]}
     )
-    fields = {f["name"]: f for f in draft(frame, ["bmi", "kg"], Dialect()).content["fields"]}
-    assert fields["bmi"]["understudy"]["bins"] == 500
-    assert "bins" not in fields["kg"]["understudy"]
+    proposal = draft(frame, ["bmi", "kg"], Dialect())
+    bmi, kg = proposal.accept("row").columns
+    assert bmi.top.start == 40  # a few rows are above: they have one code, and values near it
+    assert bmi.ordinary <= 102
+    middle = bmi.encode(pa.array([23.3, 28.7]), Dialect())["bmi"]
+    assert middle[1] - middle[0] >= 10
+    assert (kg.top, kg.bins) == (None, None)
+
+
+def test_where_the_middle_half_spans_most_bins_no_top_is_open():
+    losses = [*np.random.default_rng(0).normal(1900, 350, 4000).round(), 4356.0]
+    field = draft(pd.DataFrame({"loss": losses}), ["loss"], Dialect()).content["fields"][0]
+    assert "top" not in field["understudy"]
 
 
 def test_round_amounts_that_bins_would_hide_have_codes_of_their_own():
@@ -157,8 +168,9 @@ def test_round_amounts_that_bins_would_hide_have_codes_of_their_own():
 
 
 def test_few_rows_have_no_fine_bins():
-    frame = pd.DataFrame({"bmi": [*np.random.default_rng(0).normal(26, 4, 2000), 451.3]})
-    assert "bins" not in draft(frame, ["bmi"], Dialect()).content["fields"][0]["understudy"]
+    frame = pd.DataFrame({"fee": [*np.random.default_rng(0).normal(500, 20, 2000), *np.linspace(0, 1000, 200)]})
+    assert "bins" not in draft(frame, ["fee"], Dialect()).content["fields"][0]["understudy"]
+    assert draft(pd.concat([frame] * 3), ["fee"], Dialect()).content["fields"][0]["understudy"]["bins"] == 200
 
 
 def test_codes_that_look_like_numbers_are_values_without_an_order():
