@@ -43,7 +43,7 @@ def check_receipt(mechanism, *, asks, pure=False, max_rows=1, rows_public=None):
 
 
 def check_answers_decide(mechanism, first, second):
-    """With the answers of the first table, the second one gives the same fit."""
+    """With the answers of the first table, the second one gives the same questions, charges and fit."""
     with record_answers() as answers:
         seen = _seen(mechanism, first)
     with replay_answers(answers):
@@ -52,9 +52,10 @@ def check_answers_decide(mechanism, first, second):
 
 def _seen(mechanism, source):
     steps = []
-    fit = mechanism.fit(PrivateTable(source, Budget.of(rho=1.0)), rho=1.0, progress=steps.append)
+    table = PrivateTable(source, Budget.of(rho=1.0))
+    fit = mechanism.fit(table, rho=1.0, progress=steps.append)
     arrays = {name: array.tobytes() for name, array in fit.model.to_arrays().items()}
-    return arrays, fit.recoding.to_dict(), [m.clique for m in fit.measurements], steps, fit.model.total
+    return arrays, fit.recoding.to_dict(), table.account.charges, steps, fit.model.total
 
 
 def trial_of_receipt(happened, mechanism, present, absent, *, rho, runs, delta):

@@ -30,17 +30,18 @@ def _stop_after_a_round(step):
         raise InterruptedError
 
 
-def test_paper_settings_give_the_papers_first_sigma_and_epsilon():
-    """rho(1, 1e-9) with 15 columns: sigma 94.3657 and epsilon 0.00706471, and 5.625 % for the columns."""
-    rho, sizes = 0.0149730577, dict.fromkeys("abcdefghijklmno", 2)
-    table = related_table(rho, sizes=sizes, rows=[[0] * 15] * 50)
+@pytest.mark.parametrize(("columns", "sigma", "epsilon"), [(15, 94.3657, 0.00706471), (5, 54.4821, 0.0122364)])
+def test_paper_settings_give_the_papers_first_sigma_and_epsilon(columns, sigma, epsilon):
+    """At rho(1, 1e-9); T = 16 d, so that columns take 5.625 % of it."""
+    rho, sizes = 0.0149730577, dict.fromkeys("abcdefghijklmno"[:columns], 2)
+    table = related_table(rho, sizes=sizes, rows=[[0] * columns] * 50)
     with pytest.raises(InterruptedError):
         AIM(workload="all-1way", **AIM.paper_settings()).fit(table, rho=rho, progress=_stop_after_a_round)
     measured = [charge for charge in table.account.charges if charge.what == "measure"]
     selected = [charge for charge in table.account.charges if charge.what == "select"]
-    assert [charge.scale for charge in measured[:15]] == pytest.approx([94.3657] * 15, rel=1e-5)
-    assert selected[0].scale == pytest.approx(0.00706471, rel=1e-5)
-    assert float(sum(charge.rho for charge in measured[:15])) == pytest.approx(0.05625 * rho)
+    assert [charge.scale for charge in measured[:columns]] == pytest.approx([sigma] * columns, rel=1e-5)
+    assert selected[0].scale == pytest.approx(epsilon, rel=1e-5)
+    assert float(sum(charge.rho for charge in measured[:columns])) == pytest.approx(0.05625 * rho)
 
 
 @pytest.mark.parametrize(

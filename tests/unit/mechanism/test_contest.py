@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -131,6 +132,19 @@ def test_all_tables_have_the_same_noise_and_codes_are_kept_by_the_contests_rules
     assert keep_frequent([ages], significant=4.5, least=0.0, most=2).merged_codes("age") == [[3], [5], [0, 1, 2, 4]]
 
 
+def test_the_187_tables_of_the_entry_have_the_noise_of_its_specification():
+    """At two thirds of epsilon 1 and delta 1e-12: sigma = sqrt(187 / (2 rho)) = 153.3225, by its conversion to rho."""
+    columns, log = [f"x{i}" for i in range(18)], math.log(1e12)
+    tables = [*combinations(columns, 2), *combinations(columns[:5], 3), *combinations(columns[5:9], 3)]
+    rho = (math.sqrt(0.667 + log) - math.sqrt(log)) ** 2
+    private = PrivateTable(CodedSource(dict.fromkeys(columns, 2), np.zeros((9, 18), int)), Budget.of(rho=rho))
+    DPSyn.as_published(cliques=[*tables, columns[9:12], columns[12:15]], least=0.0, significant=0.0).fit(
+        private, rho=rho
+    )
+    measured = [charge.scale for charge in private.account.charges for _ in charge.about]
+    assert measured == pytest.approx([153.3225] * 187, abs=1e-3)
+
+
 def test_rows_of_dpsyn_follow_dependent_columns():
     for mechanism in (DPSyn(), DPSyn.as_published()):
         rows = mechanism.fit(table(Budget.of(rho=100.0)), rho=100.0).model.sample(3000, np.random.default_rng(0))
@@ -150,6 +164,18 @@ def test_the_joint_table_with_laplace_noise():
     clipped = np.maximum(measured.values, 0).reshape(3, 3, 2, 2)
     assert joint(fit.model, tuple(SIZES)) == pytest.approx(clipped / clipped.sum())
     assert [m.clique for m in Laplace(group_cells=6).fit(table(), rho=1.0).measurements] == [("a",), ("b", "c"), ("d",)]
+
+
+def test_the_gaussian_baseline_has_the_allocation_of_the_privsyn_paper(tmp_path):
+    """Marginals of 6, 20 and 100 cells at rho 1: shares 0.102499, 0.228720, 0.668781; an L1 error of 103.157."""
+    (tmp_path / "workload.yaml").write_text("- [a, b]\n- [c, d]\n- [e, f]\n")
+    sizes = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 10, "f": 10}
+    private = PrivateTable(CodedSource(sizes, np.zeros((99, 6), int)), Budget.of(rho=1.0))
+    fit = Gaussian.as_published(workload=str(tmp_path / "workload.yaml")).fit(private, rho=1.0)
+    sigma = [m.sigma for m in fit.measurements]
+    assert sigma == pytest.approx([(2 * share) ** -0.5 for share in (0.102499, 0.228720, 0.668781)], rel=1e-5)
+    error = sum(len(m.values) * m.sigma * math.sqrt(2 / math.pi) for m in fit.measurements)
+    assert error == pytest.approx(103.157, abs=1e-3)
 
 
 def test_raw_answers_of_the_gaussian_baseline_are_kept_and_fit_no_model():

@@ -308,6 +308,24 @@ def test_the_budget_has_three_parts():
     assert measured == pytest.approx([measured[0]] * len(measured), rel=1e-6)
 
 
+def test_marginals_have_the_noise_of_the_specification():
+    """sigma^2 = (|M0| + floor(0.8 d)) / (0.8 B) with B = 2 rho: of six columns, four marginals after the first ones."""
+    sizes = dict.fromkeys("abcdef", 2)
+    codes = np.random.default_rng(0).integers(2, size=(3000, 6)).tolist()
+    table = PrivateTable(CodedSource(sizes, codes, rows_public=None), Budget.of(rho=5.0))
+    fit = PrivMRF.as_published().fit(table, rho=5.0)
+    left = 0.99 * 5.0  # one column was measured for the number of rows
+    what = [charge.what for charge in table.account.charges]
+    first = what.index("distances") - what.index("dependence") - 1
+    assert len(fit.measurements) == 1 + first + 4
+    assert [m.sigma**2 for m in fit.measurements[1:]] == pytest.approx([(first + 4) / (0.8 * 2 * left)] * (first + 4))
+    (score,) = [charge for charge in table.account.charges if charge.what == "dependence"]
+    assert score.scale == pytest.approx(4 * np.sqrt(15 / (2 * 0.1 * left)))  # 15 scores of sensitivity 4
+    asked = [charge for charge in table.account.charges if charge.what == "distances"]
+    steps = [np.sqrt(one.candidates[0] / (2 * 0.1 * left / 3)) for one in asked]  # half of six steps
+    assert [one.scale / 2**16 for one in asked] == pytest.approx(steps, rel=1e-6)
+
+
 def test_it_answers_what_depends():
     table = PrivateTable(CodedSource(SIZES, rows()), Budget.of(rho=20.0))
     model = PrivMRF().fit(table, rho=20.0).model
