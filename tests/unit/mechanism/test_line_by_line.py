@@ -78,7 +78,7 @@ class Script:
         assert not self._questions, f"the paper asks nothing more, the run a {self._questions[0].what}"
 
 
-def run(monkeypatch, mechanism, sizes, rows, **budget):
+def run(monkeypatch, mechanism, sizes, rows, *, rows_public=None, **budget):
     """A run in paper mode and its script."""
     questions: list[Question] = []
 
@@ -96,7 +96,8 @@ def run(monkeypatch, mechanism, sizes, rows, **budget):
     for what in ("measure", "select", "dependence"):
         watch(what)
     given = Budget.of(**budget)
-    fit = mechanism.fit(PrivateTable(CodedSource(sizes, rows), given), rho=float(given.capacity))
+    table = PrivateTable(CodedSource(sizes, rows, rows_public=rows_public), given)
+    fit = mechanism.fit(table, rho=float(given.capacity))
     return fit, Script(questions, len(rows))
 
 
@@ -492,3 +493,51 @@ def test_rows_are_exchanged_as_the_specification_says(seed):
         assert [array.tolist() for array in found] == [
             list(map(int, part)) for part in gum_amounts(have, target, alpha, share)
         ]
+
+
+# -- PrivBayes ---------------------------------------------------------------------------------------------------------
+
+
+def follow_privbayes(script, sizes, rows, epsilon):
+    """General domains, score R, a public number of rows; the first column is that of the schema."""
+    d, theta, first, second = len(sizes), 4, 0.3 * epsilon, 0.7 * epsilon
+    most = rows * second / (2 * d * theta)
+    known, network = [next(iter(sizes))], [(next(iter(sizes)),)]
+    while len(known) < d:
+        candidates = set()
+        for x in set(sizes) - set(known):
+            sets = [frozenset(r) for k in range(len(known) + 1) for r in combinations(known, k)]
+            small = [r for r in sets if sizes[x] * math.prod(sizes[c] for c in r) <= most]
+            candidates |= {(x, r) for r in small if not any(r < other for other in small)}
+        question = script.next("select")
+        assert {(r[0], frozenset(r[1:])) for r in question.cliques} == candidates
+        assert question.given.get("against") is None
+        (charge,) = question.charges
+        assert float(charge.epsilon) == pytest.approx(first / (d - 1))
+        x, *parents = question.answer.clique
+        network.append((x, *(c for c in reversed(known) if c in parents)))  # the latest first: an order of the table
+        known.append(x)
+    ratio = math.exp(-second / (2 * d))  # of whole-number Laplace noise of scale 2 d / epsilon_2
+    answers = script.measure(dict.fromkeys(network, math.sqrt(2 * ratio) / (1 - ratio)))
+    script.end()
+    names = list(sizes)
+    joint = np.ones(tuple(sizes.values()))
+    for r in network:  # negative counts are 0; the column given its parents, uniform where they do not occur
+        table = np.maximum(answers[r].reshape([sizes[c] for c in r]), 0)
+        sums = table.sum(axis=0, keepdims=True)
+        given = np.where(sums > 0, table / np.where(sums > 0, sums, 1), 1 / sizes[r[0]])
+        order = sorted(range(len(r)), key=lambda i: names.index(r[i]))
+        joint = joint * given.transpose(order).reshape([sizes[c] if c in r else 1 for c in names])
+    return Joint(sizes, joint)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0])
+def test_privbayes_is_its_specification(epsilon, monkeypatch):
+    """600 rows: a table may have 13 or 26 cells, so that all pairs fit, and one triple of columns or all."""
+    sizes, mechanism = {"a": 3, "b": 2, "c": 4, "d": 2}, make_mechanism("privbayes", paper=True)
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(3, size=600), rng.integers(2, size=600)
+    rows = np.stack([a, b, (a + b) % 4, np.where(rng.random(600) < 0.8, b, 1 - b)], axis=1)
+    fit, script = run(monkeypatch, mechanism, sizes, rows, rows_public=600, epsilon=epsilon, delta=0)
+    joint = follow_privbayes(script, sizes, 600, epsilon)
+    assert fit.model.project(tuple(sizes)) / fit.model.total == pytest.approx(joint.table, abs=1e-6)
