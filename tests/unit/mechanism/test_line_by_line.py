@@ -22,6 +22,8 @@ from understudy.accounting.convert import rho_of
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
 from understudy.model.kernels import rows as kernels
+from understudy.model.network import CellTraining
+from understudy.model.relaxed import CellProjection
 from understudy.testing.tables import CodedSource
 
 # -- what a run asked, and what it was told ----------------------------------------------------------------------------
@@ -87,13 +89,16 @@ def run(monkeypatch, mechanism, sizes, rows, *, rows_public=None, **budget):
 
         def watched(table, cliques, **given):
             cliques, before = list(cliques), len(table.account.charges)
+            now = {key: list(value) if isinstance(value, list) else value for key, value in given.items()}
+            if given.get("against") is not None:
+                now["against"] = {r: np.array(given["against"][r]) for r in cliques}
             answer = original(table, cliques, **given)
-            questions.append(Question(what, cliques, given, table.account.charges[before:], answer))
+            questions.append(Question(what, cliques, now, table.account.charges[before:], answer))
             return answer
 
         monkeypatch.setattr(PrivateTable, what, watched)
 
-    for what in ("measure", "select", "dependence"):
+    for what in ("measure", "select", "select_cells", "dependence"):
         watch(what)
     given = Budget.of(**budget)
     table = PrivateTable(CodedSource(sizes, rows, rows_public=rows_public), given)
@@ -541,3 +546,67 @@ def test_privbayes_is_its_specification(epsilon, monkeypatch):
     fit, script = run(monkeypatch, mechanism, sizes, rows, rows_public=600, epsilon=epsilon, delta=0)
     joint = follow_privbayes(script, sizes, 600, epsilon)
     assert fit.model.project(tuple(sizes)) / fit.model.total == pytest.approx(joint.table, abs=1e-6)
+
+
+# -- RAP and GEM: single cells -----------------------------------------------------------------------------------------
+
+
+def follow_cells(script, sizes, workload, rows, seen, *, epsilon, sigma, batch):
+    """Each round: the worst unused cells of the workload by the relaxed rows as they are, their noisy counts, training.
+
+    `seen` has the relaxed rows before each training, what is learned from, and the number of rows.
+    """
+    ends = np.cumsum(list(sizes.values()))
+    places = {c: slice(end - size, end) for (c, size), end in zip(sizes.items(), ends, strict=True)}
+    used, learned = [], []
+    for relaxed, cells, total in seen:
+        question = script.next("select_cells")
+        assert question.cliques == workload
+        assert question.given["count"] == batch
+        assert list(question.given["used"]) == used
+        for i, j in workload:
+            expected = rows * np.einsum("ni,nj->ij", relaxed[:, places[i]], relaxed[:, places[j]]) / len(relaxed)
+            assert np.asarray(question.given["against"][i, j]).reshape(expected.shape) == pytest.approx(
+                expected, abs=0.02
+            )
+        assert [charge.scale for charge in question.charges] == pytest.approx([epsilon] * batch, rel=1e-6)
+        assert [charge.sensitivity for charge in question.charges] == [1.0] * batch
+        for cell in question.answer:
+            asked = script.next("measure")
+            (query,) = asked.given["queries"].values()
+            (answer,) = asked.answer
+            assert asked.cliques == [cell.clique]
+            assert (query @ np.arange(sizes[cell.clique[0]] * sizes[cell.clique[1]])).tolist() == [cell.number]
+            assert answer.sigma == pytest.approx(sigma, rel=1e-6)
+            learned.append(answer)
+        used += question.answer
+        assert len(set(used)) == len(used)
+        assert [one.values.tolist() for one in cells] == [one.values.tolist() for one in learned]
+        assert total == rows
+    script.end()
+
+
+@pytest.mark.usefixtures("short_training")
+@pytest.mark.parametrize("name", ["rap", "gem"])
+def test_rap_and_gem_choose_and_measure_cells_as_published(name, monkeypatch):
+    """T = 3 rounds of K = 2 cells (GEM: 1) at rho 0.6: rho_0 = rho / (2 T K), and a = 0.67 for GEM's selections."""
+    seen, rho, rounds = [], 0.6, 3
+    for kind in (CellProjection, CellTraining):
+
+        def watched(training, cells, total, learn=kind.learn):
+            seen.append((training.rows().copy(), list(cells), total))
+            learn(training, cells, total)
+
+        monkeypatch.setattr(kind, "learn", watched)
+    batch = 2 if name == "rap" else 1
+    settings = {"workload": "all-2way", "rounds": rounds} | ({"batch": batch} if name == "rap" else {})
+    _, script = run(
+        monkeypatch, make_mechanism(name, paper=True, **settings), SIZES, dependent(), rows_public=600, rho=rho
+    )
+    if name == "rap":
+        each = rho / (2 * rounds * batch)
+        epsilon, sigma = math.sqrt(8 * each), math.sqrt(1 / (2 * each))
+    else:
+        start = math.sqrt(2 * rho / (rounds * (0.67**2 + 0.33**2)))
+        epsilon, sigma = 2 * 0.67 * start, 1 / (0.33 * start)
+    follow_cells(script, SIZES, PAIRS, 600, seen, epsilon=epsilon, sigma=sigma, batch=batch)
