@@ -7,7 +7,8 @@
     python benchmarks/audit.py --table                       # runs nothing; judges what is kept and writes the table
 
 The numbers of all pairs are kept in `.audit/`, in a folder for this version of the package, and the next call continues
-them: `--seconds` divides hours into parts. Decide on the number of pairs before the first call.
+them: `--seconds` divides hours into parts. Decide on the number of pairs before the first call. A line of an older
+version stays in the table, with its version, until a line of this version has as many pairs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import csv
 import hashlib
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -38,10 +40,24 @@ HERE = Path(__file__).parent
 CODE = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(us.__file__).parent.rglob("*.py"))))
 KEPT = HERE / ".audit" / CODE.hexdigest()[:12]
 FIELDS = ("name", "tables", "pairs", "theory", "mu", "error", "low", "model", "rows", "total", "learned",
-          "epsilon_gaussian", "epsilon", "claim_auc", "auc_low", "differed", "verdict", "cpu")  # fmt: skip
+          "epsilon_gaussian", "epsilon", "claim_auc", "auc_low", "differed", "verdict", "cpu", "version")  # fmt: skip
 BEGIN, END = "<!-- table -->\n", "<!-- end -->\n"
 HALVED, AGAIN = ", noise halved", ", second series"
 BATCH = 50
+
+
+def read_version() -> str:
+    """The commit of this version of the package, kept beside its numbers; a plus sign for changes after the commit."""
+    kept = KEPT / "version"
+    if not kept.exists():
+        git = ["git", "-C", str(HERE.parent)]
+        log = subprocess.run(
+            [*git, "log", "-1", "--format=%h", "--", "src"], capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src"], check=False).returncode
+        KEPT.mkdir(parents=True, exist_ok=True)
+        kept.write_text(log.stdout.strip() + "+" * changed)
+    return kept.read_text()
 
 
 class Progress:
@@ -88,7 +104,8 @@ def half_the_noise() -> Iterator[None]:
         yield
 
 
-def line(label: str, found: Audit, cpu: float) -> dict[str, str]:
+def line(label: str, made: Progress) -> dict[str, str]:
+    found = made.judge()
     exact, model, rows, total, learned = found.findings
     numbers = {
         "theory": found.theory_mu, "mu": exact.mu, "error": exact.mu_error, "low": exact.mu_low, "model": model.mu,
@@ -98,7 +115,16 @@ def line(label: str, found: Audit, cpu: float) -> dict[str, str]:
     told = {"name": label, "tables": found.setup.pair, "pairs": str(found.pairs), "verdict": found.verdict}
     if found.inspection is not None:
         told["differed"] = f"{found.inspection.differed} of {found.inspection.runs}"
-    return told | {key: f"{value:.3f}" for key, value in numbers.items()} | {"cpu": f"{cpu:.0f}"}
+    told |= {"cpu": f"{made.cpu:.0f}", "version": read_version()}
+    return told | {key: f"{value:.3f}" for key, value in numbers.items()}
+
+
+def with_longer(lines: list[dict[str, str]], path: Path) -> list[dict[str, str]]:
+    """These lines, and those of the file that have more pairs, so of another version; by name, the longest first."""
+    pairs = {one["name"]: int(one["pairs"]) for one in lines}
+    with path.open(newline="") as file:
+        longer = [one for one in csv.DictReader(file) if int(one["pairs"]) > pairs.get(one["name"], 0)]
+    return sorted([*lines, *longer], key=lambda one: (one["name"], -int(one["pairs"])))
 
 
 def write(lines: list[dict[str, str]], path: Path, page: Path) -> None:
@@ -137,8 +163,8 @@ def main() -> None:
                 progress.run(given.pairs, left, 1 if given.halved else given.jobs)
             print(progress.judge().text(), f"\n  {progress.cpu:.0f} processor seconds", flush=True)
     if kept := sorted(path.stem for path in KEPT.glob("*.npz")):
-        made = {label: Progress(label) for label in kept}
-        write([line(one, made[one].judge(), made[one].cpu) for one in kept], HERE / "audit.csv", HERE / "audit.md")
+        lines = with_longer([line(label, Progress(label)) for label in kept], HERE / "audit.csv")
+        write(lines, HERE / "audit.csv", HERE / "audit.md")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Each `follow_...` takes the answers that the gate gave a run, one after the other, does with them what the paper's lines
 say, and compares the next question: the candidates, what they are compared with, the marginals, and every number that
 determines the noise. Models are joint tables of a few cells, fitted by mirror descent from the uniform table. Those of
-the run stop at a tolerance, so what is computed from them may differ by 1 % of the rows.
+the run stop at a tolerance, so what is computed from them may differ by 1 % of the rows, and the last model by 2 %.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def entry(clique, y, sigma, sizes):
 def is_near(fit, model, cliques):
     rows = model.table.sum()
     for r in cliques:
-        assert np.abs(fit.model.project(r) - model.project(r)).sum() <= 0.01 * rows
+        assert np.abs(fit.model.project(r) - model.project(r)).sum() <= 0.02 * rows
 
 
 # -- AIM: Algorithm 1 (MWEM+PGM) and Algorithms 2 to 4 -----------------------------------------------------------------
@@ -395,16 +395,16 @@ def follow_nist_mst(script, sizes, public, epsilon, delta, income):
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_nist_mst_is_algorithms_1_to_5(epsilon, monkeypatch):
-    """The income is the age, its group the town; job is one of two neighbours of age, beyond what the tree explains."""
-    income, delta, public = ("town", "age"), 1e-9, people(3000, 2, rare=0.1)
-    public[:, 1] = np.where(
-        np.random.default_rng(3).random(3000) < 0.9, (public[:, 0] + public[:, 2]) % 2, public[:, 1]
-    )
+    """The income is the age, its groups town and sex; job depends on town and age together, which no tree explains."""
+    income, delta, public = ("town", "sex", "age"), 1e-9, people(3000, 2, rare=0.1)
+    mixed = (public[:, 0] + public[:, 2] * (1 + public[:, 0] % 2)) % 3
+    public[:, 3] = np.where(np.random.default_rng(3).random(3000) < 0.35, mixed, public[:, 3])
     mechanism = make_mechanism("nist-mst", paper=True, public=CodedSource(TOWNS, public), income=income)
     fit, script = run(monkeypatch, mechanism, TOWNS, people(20_000, 1), epsilon=epsilon, delta=delta)
     codes, p, weights = follow_nist_mst(script, TOWNS, public, epsilon, delta, income)
     merged_codes_are(fit, codes)
-    assert {len(r) for r in weights} == {2, 3}
+    assert sorted(set(weights.values())) == sorted({1.0, 2.0, weights[income]})
+    assert any(len(r) == 3 for r in set(weights) - {income})
     is_near(fit, p, combinations(TOWNS, 2))
 
 
