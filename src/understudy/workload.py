@@ -40,6 +40,8 @@ class Workload:
     """Whether the cliques are all that matter, so that `closure` adds no subsets."""
     drawn: frozenset[str] | None = None
     """The columns that are drawn given all others, if the workload is conditional."""
+    alike: Mapping[str, str] | None = None
+    """For columns that are given, drawn ones with the same codes and about the same counts, if it is conditional."""
 
     def __iter__(self) -> Iterator[Clique]:
         return iter(self.weights)
@@ -106,7 +108,12 @@ class Workload:
 
     @classmethod
     def conditional(
-        cls, domain: Domain, own: Sequence[str], linking: Sequence[str] = (), chains: Sequence[Sequence[str]] = ()
+        cls,
+        domain: Domain,
+        own: Sequence[str],
+        linking: Sequence[str] = (),
+        chains: Sequence[Sequence[str]] = (),
+        alike: Sequence[Sequence[str]] = (),
     ) -> Workload:
         """Make the workload of a distribution of some columns given the others.
 
@@ -121,13 +128,15 @@ class Workload:
             chains: a column, its own value in the previous row, and columns that tell how the one follows from the
                 other: cliques with the first two weigh four times what these two weigh, and the whole chain is a
                 clique, too (in a domain of up to 40 columns).
+            alike: pairs of a column that is not drawn and a drawn one with the same codes and about the same counts,
+                such as a column's value in the previous row and the column itself.
 
         >>> domain = Domain({"x": 2, "z": 2, "y": 2})
         >>> Workload.conditional(domain, ["y"]).weights
         {('x',): 0.1, ('z',): 0.1, ('y',): 1.0, ('x', 'y'): 1.1, ('z', 'y'): 1.1, ('x', 'z', 'y'): 1.2}
         """
         k, mine, bound = 3 if len(domain) <= _MOST_TRIPLES else 2, set(own), set(linking)
-        for some in (own, linking, *chains):
+        for some in (own, linking, *chains, *alike):
             domain.check(tuple(some))
         size = min(k, len(domain))
         asked = [clique for clique in combinations(domain.columns, size) if mine.intersection(clique)]
@@ -147,7 +156,7 @@ class Workload:
             tied = [pair for pair in (tuple(one[:2]) for one in chains) if set(pair) <= set(clique)]
             if tied:
                 weights[clique] = _CHAIN_WEIGHT * max(counts[one] + counts[other] for one, other in tied)
-        return cls(weights, closed=True, drawn=frozenset(own))
+        return cls(weights, closed=True, drawn=frozenset(own), alike=dict(alike))
 
     @classmethod
     def parse(cls, text: str, domain: Domain) -> Workload:

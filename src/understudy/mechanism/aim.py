@@ -99,9 +99,9 @@ class AIM(ColumnsFirst):
         declared, total = table.domain, table.rows_public
         columns = self._columns(declared)
         part = len(columns) / len(declared) if self.as_printed else 1.0  # Algorithm 3: alpha / T each
-        again = Workload.parse(self.workload, declared).drawn  # columns that are given are measured elsewhere
+        asked = Workload.parse(self.workload, declared)  # columns that are given are measured elsewhere
         raw, stages, left, table = self.measure_columns(
-            table, columns, rho=rho, part=part, again=again, progress=progress
+            table, columns, rho=rho, part=part, again=asked.drawn, alike=asked.alike, progress=progress
         )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -18,6 +18,7 @@ from understudy.progress import Progress, Step, silent
 
 _FEW_CODES = 8  # columns of fewer codes need a second measurement less: they have little to merge
 _FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
+_LONG = 10  # codes; a longer column that is drawn given its previous value is merged by the noise of its first measurement
 _LEAST_SHARE = 0.002  # a second measurement with a smaller part of the budget is skipped
 
 
@@ -51,6 +52,7 @@ class ColumnsFirst(Mechanism):
         part: float = 1.0,
         second_if_noisy: float | None = None,
         again: Collection[str] | None = None,
+        alike: Mapping[str, str] | None = None,
         progress: Progress = silent,
     ) -> tuple[list[Measurement], list[tuple[int, float]], float, PrivateTable]:
         """Measure columns, twice if they have too many codes for the number of rows; merge rare codes.
@@ -62,6 +64,8 @@ class ColumnsFirst(Mechanism):
             part: the part of `first` that is used.
             second_if_noisy: replaces `second` if the noise of columns would exceed the rows even with the whole budget.
             again: the columns that may be measured a second time; by default all of them.
+            alike: columns whose codes are merged by the counts of another one, as in `compress`; if that one is long, its
+                codes need as many rows as if it were measured once, as most tables of several columns are.
             progress: called before the first measurement.
 
         Returns:
@@ -89,7 +93,10 @@ class ColumnsFirst(Mechanism):
             stages.append((len(sizes), spend / rho))
         left = rho - math.fsum(rho * share for _, share in stages)
         if self.threshold:
-            table = table.recode(compress(table.domain, raw, table.code_groups, threshold=self.threshold))
+            long = {own for own in (alike or {}).values() if table.domain[own] > _LONG}
+            noise = {one.clique[0]: one.sigma for one in raw[: len(columns)] if one.clique[0] in long}
+            groups, threshold = table.code_groups, self.threshold
+            table = table.recode(compress(table.domain, raw, groups, threshold=threshold, alike=alike, noise=noise))
         return raw, stages, left, table
 
 

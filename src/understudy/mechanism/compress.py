@@ -32,6 +32,8 @@ def compress(
     threshold: float = 3.0,
     once: bool = False,
     as_printed: bool = False,
+    alike: Mapping[str, str] | None = None,
+    noise: Mapping[str, float] | None = None,
 ) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
@@ -53,6 +55,10 @@ def compress(
             sqrt(2 log codes), unless it is 0.
         once: whether pairs are measured once, with about the same noise; then columns in an order rule are coarser.
         as_printed: Algorithm 4 as printed: one code for all rare ones, and one threshold for all columns.
+        alike: for columns that are measured roughly, columns with the same codes, about the same counts and less noise,
+            whose counts and axis are used instead.
+        noise: for columns, the standard deviation that tells how many rows a code needs, if it is larger than that of
+            its counts; ignored for columns in an order rule.
 
     Raises:
         SettingError: if the threshold is negative or not a number.
@@ -64,11 +70,16 @@ def compress(
     if not threshold >= 0:
         raise SettingError("threshold: give a number of standard deviations, 0 or more; 0 merges negative counts only")
     maps = {}
-    for column, (counts, sigma) in _combine_columns(domain, one_ways).items():
-        enough = (threshold if as_printed else _raise_threshold(threshold, len(counts))) * sigma
-        rare = counts < enough
+    combined, alike = _combine_columns(domain, one_ways), alike or {}
+    for column, (counts, sigma) in combined.items():
         groups = NO_GROUPS if as_printed else groups
-        places, tied = groups.axis(column) if threshold else 0, groups.has_order_rule(column)
+        axis, rough, tied = column, max(sigma, (noise or {}).get(column, 0.0)), groups.has_order_rule(column)
+        if (like := alike.get(column)) in combined and len(combined[like][0]) == len(counts):
+            (counts, sigma), axis = combined[like], like
+        rough = sigma if tied else rough
+        enough = (threshold if as_printed else _raise_threshold(threshold, len(counts))) * rough
+        rare = counts < enough
+        places = groups.axis(axis) if threshold else 0
         if places:
             least, area = (2 * enough, 0.0) if tied else (3 * enough, _COARSE * _spread(counts[:places]) * sigma)
             if tied and once:
@@ -77,7 +88,7 @@ def compress(
             if array.max() + 1 < len(array):
                 maps[column] = array
         elif rare.sum() > 1:
-            maps[column] = _merge_rare(rare, counts, enough, groups.levels(column))
+            maps[column] = _merge_rare(rare, counts, enough, groups.levels(axis))
     return Recoding(maps)
 
 

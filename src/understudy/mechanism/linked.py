@@ -62,7 +62,8 @@ class LinkedMechanism:
         if virtual.kind == "root" or "workload" not in names:
             return inner
         linking = [*virtual.list_columns("first"), *virtual.list_columns("prev")]
-        text = f"conditional:{json.dumps([virtual.list_columns('own'), linking, _list_chains(virtual)])}"
+        parts = [virtual.list_columns("own"), linking, _list_chains(virtual), _list_alike(virtual)]
+        text = f"conditional:{json.dumps(parts)}"
         return replace(inner, workload=text)  # type: ignore[type-var]
 
     def fit(
@@ -142,6 +143,13 @@ def _list_chains(virtual: VirtualTable) -> list[list[str]]:
         if role == "prev"
     ]
     return [[name for name in chain if name is not None] for chain in chains]
+
+
+def _list_alike(virtual: VirtualTable) -> list[list[str]]:
+    """List pairs of a column of the previous sibling that keeps the codes of the drawn column, and that column."""
+    own = {one.part: one.name for one in virtual.columns if one.role == "own" and not one.gap}
+    previous = [one for one in virtual.columns if one.role == "prev" and one.groups is None]
+    return [[one.name, own[one.part]] for one in previous if one.part in own]
 
 
 def _report_as(name: str, progress: Progress) -> Progress:

@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from understudy.domain import Domain, Forbidden
+from understudy.accounting import Budget
+from understudy.domain import CodeGroups, Domain, Forbidden
 from understudy.errors import SettingError
-from understudy.gate import Selection
+from understudy.gate import PrivateTable, Selection
 from understudy.mechanism.aim import AIM, Choice, RoundLog, _possible_cells, ablations
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
 from understudy.model.junction_tree import limit_cliques
 from understudy.testing import insecure
+from understudy.testing.tables import CodedSource
 
 from .conftest import SIZES, related_rows, related_table
 
@@ -125,6 +127,24 @@ def test_rare_codes_are_merged_and_declared_measurements_kept():
     assert len(fit.measurements[0].values) == 40
     again = AIM(workload="all-2way").finish(table.domain, fit.measurements, recoding=fit.recoding)
     assert again.model.domain == fit.model.domain
+
+
+def test_a_long_column_and_its_previous_value_are_merged_alike_by_the_noise_of_one_measurement():
+    sizes = {"prev": 20, "own": 20}
+    rows = [[i % 8, i % 8] for i in range(600)] + [[8 + i % 12] * 2 for i in range(60)]
+    workload = 'conditional:[["own"], ["prev"], [["own", "prev"]], {}]'
+    codes = {}
+    for alike in ("[]", '[["prev", "own"]]'):
+        source = CodedSource(sizes, rows)
+        source.code_groups = CodeGroups(axes=sizes)
+        with insecure(1):
+            mechanism = AIM(workload=workload.format(alike), first=0.01)
+            fit = mechanism.fit(PrivateTable(source, Budget.of(rho=1.0)), rho=1.0)
+        codes[alike] = [fit.recoding.maps.get(column, np.arange(20)).tolist() for column in sizes]
+    (before, own), (like, alike) = codes.values()
+    assert before != own  # by its own noise
+    assert like == alike
+    assert len(set(alike)) < len(set(own))  # the second measurement makes counts precise, not larger tables
 
 
 def test_the_record_holds_models_only_where_a_clique_was_last_a_candidate():

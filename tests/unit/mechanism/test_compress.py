@@ -63,6 +63,30 @@ def test_a_distant_value_does_not_widen_the_intervals() -> None:
     assert near.tolist() == distant.tolist()
 
 
+def test_a_column_that_was_measured_roughly_is_merged_by_the_counts_of_one_like_it() -> None:
+    domain, groups = Domain({"before": 9, "day": 9}), CodeGroups(axes={"day": 8})
+    day = measured("day", 900, 900, 300, 300, 50, 50, 30, 30, 100)
+    before = measured("before", -60, 60, 700, 1300, 160, 300, -50, 90, 20, sigma=50.0)  # and it has no axis of its own
+    alone = compress(domain, [before, day], groups, threshold=2.0)
+    assert alone.merged_codes("before") == [[2], [3], [4], [5], [0, 1, 6, 7, 8]]
+    alike = compress(domain, [before, day], groups, threshold=2.0, alike={"before": "day"})
+    assert alike.merged_codes("before") == [[0], [1], [2], [3], [4, 5, 6, 7], [8]]  # 300 rows are 3 x 2 x 50
+    assert alike.merged_codes("day") == alone.merged_codes("day")
+    other = compress(domain, [before, day], groups, threshold=2.0, alike={"before": "elsewhere"})
+    assert other.maps["before"].tolist() == alone.maps["before"].tolist()
+
+
+def test_the_noise_of_larger_tables_can_tell_how_many_rows_a_code_needs() -> None:
+    domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
+    day = [measured("day", 900, 900, 300, 300, 50, 50, 30, 30, 100, sigma=2.0)]
+    assert compress(domain, day, groups, threshold=2.0) == Recoding.identity()
+    merged = compress(domain, day, groups, threshold=2.0, noise={"day": 50.0})
+    assert merged.merged_codes("day") == [[0], [1], [2], [3], [4, 5, 6, 7], [8]]
+    assert compress(domain, day, groups, threshold=2.0, noise={"day": 1.0}) == Recoding.identity()
+    tied = CodeGroups(axes={"day": 8}, order_columns=["day"])
+    assert compress(domain, day, tied, threshold=2.0, noise={"day": 50.0}) == Recoding.identity()
+
+
 def test_published_compression_knows_no_axis() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     days = measured("day", 100, 100, 20, 25, 1, 2, 0, 1, 3)

@@ -88,6 +88,25 @@ def test_a_column_is_measured_with_its_values_in_earlier_siblings() -> None:
     assert not any({"patients.sex", "patients.age"} == set(clique) for clique in weights)  # never the context alone
 
 
+def test_previous_values_with_the_same_codes_are_merged_as_the_column_is() -> None:
+    package = clinic_package(order="day")
+    fields = package["resources"][1]["schema"]["fields"]
+    fields[2] = {"name": "day", "type": "date", "constraints": {"minimum": "2024-01-01", "maximum": "2024-12-31"}}
+    fields[2]["understudy"] = {"bins": 366}  # a gap in further rows: other codes than those of the previous day
+    fields.append({"name": "cost", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
+    fields[-1]["understudy"] = {"bins": 50}  # ten in the previous row
+    fields.append(fields[-1] | {"name": "stay", "understudy": {"bins": 18}})
+    schema = LinkedSchema.from_dict(package)
+    found = {}
+    for name in ("first(visits)", "next(visits)"):
+        virtual = schema.virtual_tables[name]
+        text = LinkedMechanism(make_mechanism("aim")).for_table(virtual).settings()["workload"]
+        found[name] = Workload.parse(text, virtual.schema.domain).alike
+    own = ("visits.ward", "visits.stay", "#diagnoses")
+    prev = ("prev.visits.ward", "prev.visits.stay", "prev.#diagnoses")
+    assert found == {"first(visits)": {}, "next(visits)": dict(zip(prev, own, strict=True))}
+
+
 def test_sibling_columns_are_merged_to_ten_codes_and_the_order_column_is_not() -> None:
     package = clinic_package(order="day")
     fields = package["resources"][1]["schema"]["fields"]
