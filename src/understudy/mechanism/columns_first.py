@@ -18,7 +18,9 @@ from understudy.progress import Progress, Step, silent
 
 _FEW_CODES = 8  # columns of fewer codes need a second measurement less: they have little to merge
 _FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
-_LONG = 10  # codes; a longer column that is drawn given its previous value is merged by the noise of its first measurement
+_LONG = (
+    10  # codes; a longer column that is drawn given its previous value is merged by the noise of its first measurement
+)
 _LEAST_SHARE = 0.002  # a second measurement with a smaller part of the budget is skipped
 
 
@@ -64,8 +66,8 @@ class ColumnsFirst(Mechanism):
             part: the part of `first` that is used.
             second_if_noisy: replaces `second` if the noise of columns would exceed the rows even with the whole budget.
             again: the columns that may be measured a second time; by default all of them.
-            alike: columns whose codes are merged by the counts of another one, as in `compress`; if that one is long, its
-                codes need as many rows as if it were measured once, as most tables of several columns are.
+            alike: columns whose codes are merged by the counts of another one, as in `compress`. If that one is long,
+                its codes need as many rows as if it were measured once, as most tables of several columns are.
             progress: called before the first measurement.
 
         Returns:
