@@ -113,7 +113,7 @@ class Workload:
         own: Sequence[str],
         linking: Sequence[str] = (),
         chains: Sequence[Sequence[str]] = (),
-        alike: Sequence[Sequence[str]] = (),
+        alike: Sequence[tuple[str, str]] = (),
     ) -> Workload:
         """Make the workload of a distribution of some columns given the others.
 
