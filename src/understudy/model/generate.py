@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ def generate(
     chosen = Generator(generator) if isinstance(generator, str) else generator
     groups = NO_GROUPS if chosen.as_printed else groups
     tables = re_express_all(domain, measurements, recoding, groups, total=total)
-    axes = {column for column in domain if groups.axis(column)}
+    axes = {column: _merged_places(recoding, column, places) for column in domain if (places := groups.axis(column))}
     model = _generate_model(chosen, recoding.recode(domain), tables, total, axes, progress)
     return Fit(model=model, measurements=measurements, recoding=recoding, generator=chosen)
 
@@ -66,7 +66,7 @@ def _generate_model(
     merged: Domain,
     tables: Sequence[Measurement],
     total: float | None,
-    axes: Collection[str],
+    axes: Mapping[str, int],
     progress: Progress,
 ) -> Model:
     limit = generator.limit_mib
@@ -86,6 +86,14 @@ def _generate_model(
             return estimate(merged, tables, total=total, enough=generator.enough, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
     return fit_gum(merged, tables, total=total, updates=generator.updates, axes=axes)
+
+
+def _merged_places(recoding: Recoding, column: str, places: int) -> int:
+    """Return how many of a column's merged codes are on its axis; all, if codes beside it are among them."""
+    array = recoding.maps.get(column, np.arange(places))
+    intervals = int(array[:places].max()) + 1
+    apart = column not in recoding.maps or recoding.intervals(column, places) > 0
+    return intervals if apart and len(np.unique(array[:places])) == intervals else int(array.max()) + 1
 
 
 # Measurements over merged codes

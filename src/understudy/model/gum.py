@@ -7,9 +7,10 @@ out, and `move_codes` moves numbers along their axis until they have the right d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -76,7 +77,7 @@ class GumModel(Model):
         total: the estimated number of rows.
         tables: consistent tables by clique.
         updates: how rows are made, one of `UPDATES`.
-        axes: the columns whose codes stand in order on an axis.
+        axes: by column whose codes stand in order on an axis, how many do; others, such as missing values, follow.
     """
 
     kind: ClassVar[str] = "gum"
@@ -87,13 +88,13 @@ class GumModel(Model):
         total: float,
         tables: Mapping[Clique, Array],
         updates: str = "tree",
-        axes: Collection[str] = (),
+        axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.domain = domain
         self.total = float(total)
         self.tables = dict(tables)
         self.updates = updates
-        self.axes = frozenset(axes)
+        self.axes = dict(axes)
 
     def __repr__(self) -> str:
         return f"GumModel({len(self.domain)} columns, {len(self.tables)} tables)"
@@ -134,7 +135,8 @@ class GumModel(Model):
         index = {column: i for i, column in enumerate(self.domain)}
         other = {} if self.updates == "tree" else {"updates": np.array(list(UPDATES).index(self.updates))}
         if self.axes:
-            other["axes"] = np.array(sorted(index[column] for column in self.axes), dtype=np.int64)
+            found = sorted((index[column], places) for column, places in self.axes.items())
+            other["axes"], other["places"] = (np.array(part, dtype=np.int64) for part in zip(*found, strict=True))
         return other | {
             "lengths": np.array([len(clique) for clique in self.tables], dtype=np.int64),
             "columns": np.array([index[column] for clique in self.tables for column in clique], dtype=np.int64),
@@ -155,11 +157,15 @@ class GumModel(Model):
             counts, total = np.asarray(arrays["counts"], dtype=np.float64), float(arrays["total"])
             names = np.array(list(domain), dtype=object)[columns]
             updates = list(UPDATES)[int(arrays.get("updates", 0))]
-            places = np.asarray(arrays.get("axes", ()), dtype=np.int64)
-            axes = np.array(list(domain), dtype=object)[places]
+            numbers = np.asarray(arrays.get("axes", ()), dtype=np.int64)
+            named = np.array(list(domain), dtype=object)[numbers]
+            places = np.asarray(arrays.get("places", [domain[column] for column in named]), dtype=np.int64)
+            axes = {str(column): int(codes) for column, codes in zip(named, places, strict=True)}
         except (KeyError, IndexError, TypeError, ValueError):
             raise damaged from None
-        if (columns < 0).any() or (places < 0).any() or (lengths < 1).any() or lengths.sum() != len(columns):
+        if any(not 0 < codes <= domain[column] for column, codes in axes.items()):
+            raise damaged
+        if (columns < 0).any() or (numbers < 0).any() or (lengths < 1).any() or lengths.sum() != len(columns):
             raise damaged
         cliques = [tuple(part) for part in np.split(names, np.cumsum(lengths)[:-1])] if len(lengths) else []
         if any(len(set(clique)) != len(clique) for clique in cliques) or len(set(cliques)) != len(cliques):
@@ -211,7 +217,7 @@ def fit_gum(
     *,
     total: float | None = None,
     updates: str = "tree",
-    axes: Collection[str] = (),
+    axes: Mapping[str, int] = MappingProxyType({}),
 ) -> GumModel:
     """Make a model of measurements by consistency and gradual updates.
 
@@ -222,7 +228,7 @@ def fit_gum(
         measurements: noisy marginals of any cliques, even if their junction tree would be too large.
         total: the number of rows if public; otherwise the precision-weighted mean of the tables' sums.
         updates: how rows are made, one of `UPDATES`.
-        axes: the columns whose codes stand in order on an axis.
+        axes: by column whose codes stand in order on an axis, how many do.
 
     Raises:
         InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
@@ -258,9 +264,9 @@ class RowPlan:
         domain: Domain,
         tables: Mapping[Clique, Array],
         updates: Updates = UPDATES["tree"],
-        axes: Collection[str] = (),
+        axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._updates, self._axes = updates, frozenset(axes)
+        self._updates, self._axes = updates, axes
         left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
         appended: list[Draw] = []
         while column := _find_unshared_column(left, pairs=updates.published):
@@ -500,7 +506,7 @@ _MOVES = 3
 
 
 def move_codes(
-    columns: Columns, tables: Mapping[Clique, Array], axes: frozenset[str], rng: np.random.Generator
+    columns: Columns, tables: Mapping[Clique, Array], axes: Mapping[str, int], rng: np.random.Generator
 ) -> Columns:
     """Give numbers, in place, the distribution that their tables have in each group of another column.
 
@@ -508,28 +514,34 @@ def move_codes(
     means within groups would be biased. Here the rows of a group keep their order along the axis, and each gets the
     code that has its rank in the table: most codes change little or not at all, and so do other tables. A table undoes
     a part of what another one of the same number did, so they are visited in turn, three times, the one with the most
-    mutual information last. Larger tables than pairs are left out.
+    mutual information last. Rows without a number keep their code: it would change places with the largest numbers.
+    Larger tables than pairs are left out.
 
     Args:
         columns: coded columns, all of one length; they are changed.
         tables: for each clique its table, of any scale.
-        axes: the columns whose codes stand in order on an axis. If both columns of a table have one, codes of the
-            column with more codes move.
+        axes: by column whose codes stand in order on an axis, how many do. If both columns of a table have one, codes
+            of the column with more codes move.
         rng: source of all randomness.
     """
-    pairs = [(clique, table) for clique, table in tables.items() if len(clique) == 2 and axes & {*clique}]
+    pairs = [(clique, table) for clique, table in tables.items() if len(clique) == 2 and axes.keys() & {*clique}]
     pairs.sort(key=lambda pair: _mutual_information(pair[1], 0))
     for clique, table in pairs * (_MOVES if len(pairs) > 1 else 1):
         axis = max((place for place in (0, 1) if clique[place] in axes), key=lambda place: table.shape[place])
-        _move_by_table(columns, clique[axis], clique[1 - axis], np.moveaxis(table, axis, 1), rng)
+        cells = np.moveaxis(table, axis, 1)[:, : axes[clique[axis]]]
+        _move_by_table(columns, clique[axis], clique[1 - axis], cells, rng)
     return columns
 
 
 def _move_by_table(columns: Columns, column: str, by: str, cells: Array, rng: np.random.Generator) -> None:
-    """Give a column, in place, the distribution that each row of a table has; `by` is the column of groups."""
-    group = columns[by].astype(np.int64)
+    """Give a column, in place, the distribution that each row of a table has; `by` is the column of groups.
+
+    Rows whose code the table does not have are left out.
+    """
+    inside = np.flatnonzero(columns[column] < cells.shape[1])
+    group = columns[by][inside].astype(np.int64)
     rows = np.bincount(group, minlength=len(cells))
-    place = group * cells.shape[1] + columns[column]
+    place = group * cells.shape[1] + columns[column][inside]
     place = place.astype(np.min_scalar_type(cells.size))  # cells of 16 bits are sorted by their digits, which is fast
     order = rng.permutation(len(group))
     order = order[np.argsort(place[order], kind="stable")]
@@ -540,7 +552,7 @@ def _move_by_table(columns: Columns, column: str, by: str, cells: Array, rng: np
     counts = np.diff(np.minimum(until, rows[:, None]), axis=1, prepend=0)
     codes = np.repeat(np.tile(np.arange(cells.shape[1]), len(cells)), counts.reshape(-1))
     kept = np.repeat(sums[:, -1] > 0, rows)  # a group that the table says is empty keeps its codes
-    columns[column][order[kept]] = codes[kept]
+    columns[column][inside[order[kept]]] = codes[kept]
 
 
 def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[np.int32]:
