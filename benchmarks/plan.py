@@ -5,6 +5,8 @@ python benchmarks/plan.py advice DATA [--runs 1] [--tables adult,fire] [--mechan
 python benchmarks/plan.py drafted DATA [--runs 4] [--tables bank,hospital] [--mechanisms mst,aim] [--log FILE]
 python benchmarks/plan.py accuracy DATA [--runs 10] [--tables adult,ma2018] [--mechanisms independent,mst]
 python benchmarks/plan.py evenness DATA [--tables adult]
+python benchmarks/plan.py dependence DATA [--tables adult,fire]
+python benchmarks/plan.py trials DATA [--tables adult,fire] [--mechanisms nist-mst] [--runs 12]
 python benchmarks/plan.py speed
 
 DATA holds NAME.csv.gz and NAME-domain.json of tables of codes; a table without a domain file is coded here, each column
@@ -18,8 +20,9 @@ pairs, measured or not. `drafted` takes the tables of numeric.py with the schema
 releases at epsilon 1, each in a process of its own: errors, covered pairs, the metric `numbers`, and the memory of the
 process beyond what it had once the table was read. `accuracy` runs mechanisms with the epsilon that groups of 200
 people within 10 % need by a plan. `evenness` runs `gaussian` on made-up tables with the columns of a real one, as even
-as a plan takes them to be, as the table's own columns, and as the columns of each other table in DATA. The numbers are
-in plan.md.
+as a plan takes them to be, as the table's own columns, and as the columns of each other table in DATA. `dependence`
+compares how closely columns depend on each other in real and in made-up tables; `trials` runs mechanisms at epsilon 1
+on more made-up tables than a plan does. The numbers are in plan.md.
 """
 
 from __future__ import annotations
@@ -56,11 +59,13 @@ from understudy.gate import PrivateTable
 from understudy.gate.selection import merge_codes
 from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS
+from understudy.mechanism.spanning_tree import Components
 from understudy.model.fit import Fit
-from understudy.planning import Accuracy, Line, default_delta, made_up, plan
+from understudy.planning import Accuracy, Line, default_delta, made_up, plan, predict
 from understudy.planning.made_up import MadeUpSource
 from understudy.planning.plan import MECHANISMS as COMPARED
-from understudy.planning.predict import CLOSE, Expected
+from understudy.planning.plan import round_people
+from understudy.planning.predict import CLOSE, COLUMNS, ROWS, Expected, PlannedTable
 from understudy.schema import Schema
 from understudy.source import MemorySource, Source
 
@@ -245,6 +250,84 @@ def made_up_as_even(
         return made_up.made_up_codes(rng, sizes, rows)
 
 
+def dependence(folder: Path, names: list[str], tables: int = 4) -> None:
+    """How strongly columns depend on each other, in real tables and in made-up ones of the same shape."""
+    print(
+        "| table | best tree: distance | information | determined columns | cells that occur |\n|---|---|---|---|---|"
+    )
+    every = []
+    for name in names:
+        sizes, frame = opened(folder, name)
+        sizes = {column: size for column, size in sizes.items() if size > 1}
+        by_size = sorted(sizes, key=lambda column: sizes[column])
+        most = min(len(sizes), COLUMNS)
+        sizes = {column: sizes[column] for column in (by_size[int((i + 0.5) * len(sizes) / most)] for i in range(most))}
+        rows = min(len(frame), ROWS)
+        real = frame.sample(rows, random_state=0)
+        made = [made_up.made_up_codes(np.random.default_rng(seed), sizes, rows) for seed in range(tables)]
+        both = [
+            measure_dependence(sizes, real, rows),
+            np.mean([measure_dependence(sizes, codes, rows) for codes in made], axis=0),
+        ]
+        every.append(both)
+        print(f"| {name} | " + " | ".join(f"{one:.2f}, {other:.2f}" for one, other in zip(*both, strict=True)) + " |")
+    mean = np.mean(every, axis=0)
+    print("| mean | " + " | ".join(f"{one:.2f}, {other:.2f}" for one, other in zip(*mean, strict=True)) + " |")
+
+
+def measure_dependence(sizes: dict[str, int], table: Any, rows: int) -> list[float]:
+    """Distance, information and occurring cells of the best tree of pairs, and how many columns others determine.
+
+    The distance is the mean one from independence (L1), the information the mean part of the smaller entropy; columns
+    count that another one determines to nine tenths. Codes of fewer than 60 in 40,000 rows are merged.
+    """
+    codes = {}
+    for column, size in sizes.items():
+        counts = np.bincount(table[column], minlength=size)
+        frequent = counts >= 60 * rows / ROWS
+        merged = np.where(frequent, np.cumsum(frequent), 0)[np.asarray(table[column])]
+        codes[column] = np.unique(merged, return_inverse=True)[1]
+    entropy = {column: entropy_of(np.bincount(found) / rows) for column, found in codes.items()}
+    found = {}
+    for one, other in combinations([column for column in codes if entropy[column] > 0], 2):
+        width = codes[other].max() + 1
+        joint = np.bincount(codes[one] * width + codes[other], minlength=(codes[one].max() + 1) * width) / rows
+        joint = joint.reshape(-1, width)
+        alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+        information = entropy[one] + entropy[other] - entropy_of(joint.reshape(-1))
+        occur = (joint > 0).mean() / (1 - np.exp(-rows * alone)).mean()
+        found[one, other] = (np.abs(joint - alone).sum(), information, occur)
+    components = Components(Domain(sizes), [])
+    tree = [pair for pair in sorted(found, key=lambda pair: -found[pair][0]) if components.join(pair)]
+    shares = [found[pair][1] / min(entropy[column] for column in pair) for pair in tree]
+    large = [column for column in codes if entropy[column] > 0.05]
+    determined = [max(found[p][1] for p in found if column in p) > 0.9 * entropy[column] for column in large]
+    columns = [np.mean([found[pair][0] for pair in tree]), np.mean(shares), np.mean(determined)]
+    return [*map(float, columns), float(np.mean([found[pair][2] for pair in tree]))]
+
+
+def entropy_of(shares: Any) -> float:
+    return -float(np.sum(shares * np.log(np.maximum(shares, 1e-300))))
+
+
+def trials(folder: Path, names: list[str], mechanisms: list[str], number: int = 12) -> None:
+    """Errors at epsilon 1 on more made-up tables than a plan uses."""
+    print("| table | mechanism | made-up tables | columns: mean | lowest, highest | pairs: mean | lowest, highest |")
+    print("|---|---|---|---|---|---|---|")
+    for name in names:
+        sizes, frame = opened(folder, name)
+        people = round_people(len(frame))
+        table = PlannedTable.of(Schema.from_domain(sizes), people)
+        budget = Budget.of(epsilon=1.0, delta=default_delta(people))
+        for mechanism in mechanisms:
+            with patch.object(predict, "TABLES", number):
+                done = [predict._run_trial(mechanism, table, budget, 1.0, seed) for seed in range(number)]
+            cells = [
+                f"{predict._geometric_mean(e):.1f} | {min(e):.1f}, {max(e):.1f}" for e in predict._errors(done) if e
+            ]
+            print(f"| {name} | {mechanism} | {number} | {' | '.join(cells)} |", flush=True)
+
+
 def draft_table(folder: Path, name: str) -> tuple[Schema, pd.DataFrame, int]:
     """A table of numeric.py, its drafted schema, and how many people it is about."""
     import numeric
@@ -423,7 +506,9 @@ def speed() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["errors", "advice", "drafted", "accuracy", "evenness", "speed"])
+    parser.add_argument(
+        "what", choices=["errors", "advice", "drafted", "accuracy", "evenness", "dependence", "trials", "speed"]
+    )
     parser.add_argument("path", type=Path, nargs="?")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--tables", default="adult,fire")
@@ -442,6 +527,10 @@ def main() -> None:
     elif given.what == "evenness":
         for name in given.tables.split(","):
             evenness(given.path, name)
+    elif given.what == "dependence":
+        dependence(given.path, given.tables.split(","))
+    elif given.what == "trials":
+        trials(given.path, given.tables.split(","), chosen or ["nist-mst", "mst"], given.runs)
     else:
         errors(given.path, given.tables.split(","), chosen or sorted(MECHANISMS), given.runs, given.log)
 

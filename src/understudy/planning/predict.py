@@ -70,11 +70,9 @@ SPREAD, UNSURE = 2.8, 3.0
 """The range of errors is the mean of their logarithm plus and minus SPREAD standard deviations, the 95 % prediction
 interval for another table given six. Further tables are tried if its ends differ by more than the factor UNSURE."""
 
-FACTOR, LARGE_FACTOR = 1.5, 3.0
-"""The range around the errors of one or two made-up tables. The errors of real tables that no constant was fitted to
-were within FACTOR, except of mechanisms that measure marginals of more than three columns: most cells of these are
-empty, and how many depends on the table. LARGE_FACTOR is the median of the ranges of `privbayes` on Adult and Fire,
-from six made-up tables each (benchmarks/plan.md)."""
+FACTOR = 1.5
+"""The range around the errors of one or two made-up tables: the errors of all real tables that no constant was fitted
+to were within this factor, except of `privbayes` (benchmarks/plan.md)."""
 
 CLOSE = 1.25
 """A plan shows one number only if the ends of the range are within this factor of it, else the range."""
@@ -219,15 +217,14 @@ def predict(mechanism: str, table: PlannedTable, budget: Budget, share: float = 
     check_pure(mechanism, pure=budget.pure)
     trials = _run_trials(table, partial(_run_trial, mechanism, table, budget, share))
     ones, twos = _errors(trials)
-    factor = LARGE_FACTOR if any(trial.order > 3 for trial in trials) else FACTOR
     sigmas, pair_sigmas = ([sigma for trial in trials for sigma in trial.sigmas[order]] for order in (1, 2))
     pairs = round(float(np.mean([len(trial.errors[2]) for trial in trials])))
     scores = [trial.numbers for trial in trials if trial.numbers is not None]
     expected = Expected(
         one_way=_geometric_mean(ones),
-        one_way_range=_range(ones, factor),
+        one_way_range=_range(ones),
         two_way=_geometric_mean(twos) if pairs else None,
-        two_way_range=_range(twos, factor) if pairs else None,
+        two_way_range=_range(twos) if pairs else None,
         group=VISIBLE * float(np.median(sigmas)),
         pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
         pairs=_extrapolate_pairs(pairs, len(trials[0].kept_codes), len(table.sizes)),
@@ -272,10 +269,10 @@ def _geometric_mean(errors: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(np.maximum(errors, 1e-9)))))
 
 
-def _range(errors: Sequence[float], factor: float = FACTOR) -> tuple[float, float]:
-    """Return the geometric mean less and plus `SPREAD` standard deviations; by `factor` if there are one or two."""
+def _range(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the geometric mean less and plus `SPREAD` standard deviations; by `FACTOR` if there are one or two."""
     if len(errors) <= 2:
-        return _geometric_mean(errors) / factor, _geometric_mean(errors) * factor
+        return _geometric_mean(errors) / FACTOR, _geometric_mean(errors) * FACTOR
     spread = SPREAD * float(np.std(np.log(np.maximum(errors, 1e-9)), ddof=1))
     return _geometric_mean(errors) * math.exp(-spread), _geometric_mean(errors) * math.exp(spread)
 
@@ -334,6 +331,7 @@ class _Trial:
 def _run_trial(name: str, planned: PlannedTable, budget: Budget, share: float, number: int) -> _Trial:
     """Run a mechanism through the gate on a made-up table."""
     schema, rows, source = _make_up(planned, number)
+    source.counted.clear()  # of the mechanisms that were tried on these rows before
     mechanism = make_mechanism(name, **_settings(name, source))
     capacity = _trial_budget(mechanism, planned, budget, share, source.domain, uses_public=needs_public(name))
     budget = Budget.of(epsilon=capacity, delta=0) if budget.pure else Budget.of(rho=capacity)
