@@ -36,6 +36,7 @@ from understudy.workload import Workload
 HERE = Path(__file__).parent
 FOLDERS = {"stroke": ("wide", "stroke"), "acs": ("nist2020", "acs_temporal_match2")}
 EXCERPTS = {"ma2018": "ma2019", "ma2019": "ma2019", "national2019": "national2019"}
+YEARS = {f"acs-year-{code}": code for code in range(7)}  # the years of ACS, each a table
 BINS = 20
 NARROW, DRAWN, MOST_CELLS = 20, 500, 3_000_000
 
@@ -43,6 +44,10 @@ NARROW, DRAWN, MOST_CELLS = 20, 500, 3_000_000
 def table(data: Path, name: str) -> tuple[pd.DataFrame, us.Schema]:
     if name in EXCERPTS:
         return excerpt(data / "sdnist", name, EXCERPTS[name])
+    if name in YEARS:
+        frame, schema = table(data, "acs")
+        part = frame[frame["YEAR"] == YEARS[name]].drop(columns="YEAR").reset_index(drop=True)
+        return part, us.Schema.from_domain({column: schema.domain[column] for column in part})
     folder, file = FOLDERS.get(name, ("aim", name))
     return aim_table(data / folder, file)
 

@@ -69,7 +69,7 @@ def synthesize(
     ] = None,
     public: Annotated[
         Path | None,
-        typer.Option(help="A similar table that you declare public; testing whether it helps costs 4 %."),
+        typer.Option(help="A similar table that you declare public; testing whether it helps costs 3 %."),
     ] = None,
     workload: Annotated[
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")

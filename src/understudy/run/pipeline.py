@@ -209,7 +209,7 @@ def synthesize(
         discovery_share: the share of the budget for discovery; nothing is spent if the schema declares everything. A
             tenth of delta is set aside if values are discovered.
         public: a table like this one that the custodian declares public, such as last year's: a frame or a path. Its
-            rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 4 % of the
+            rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 3 % of the
             budget; `nist-mst` chooses its marginals from it instead, at no cost. A release may repeat public rows.
         quality: the part of the budget, such as "5%", that measures the workload error of the result; it is stated in
             `release.quality` and the report.
