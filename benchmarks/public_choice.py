@@ -1,6 +1,7 @@
-"""What choosing between the model and public rows costs: by the part of the budget that an error costs, and the limit.
+"""What choosing between the model and public rows costs, by the part of the budget for an error and the least gain.
 
-    python benchmarks/public_choice.py ma2019:1:ma2018 ma2019:1:shuffled:ma2018 acs-year-6:1:shuffled:acs-year-5 --runs 6
+    python benchmarks/public_choice.py ma2019:1:ma2018 ma2019:1:shuffled:ma2018 --runs 6
+    python benchmarks/public_choice.py acs-year-6:1:shuffled:acs-year-5 --runs 3
 
 Cases are those of `beyond.py`. A run of `adaptive` makes the candidates of `run/public.py`; their errors are computed
 without noise, on pairs as the choice does and on triples. The choice is then repeated 4,000 times with noise. Printed
@@ -13,9 +14,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import beyond
 import numpy as np
 
+import beyond
 import understudy as us
 from understudy.accounting import Budget
 from understudy.mechanism import Fit

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import understudy as us
+import understudy.run.public
 from understudy.errors import InputError, SettingError
 from understudy.ledger import Ledger
-from understudy.run import public
 from understudy.run.public import CANDIDATES, SHARE
 
 SIZES = {"a": 3, "b": 3, "c": 2}
@@ -65,7 +65,7 @@ def test_public_rows_that_are_unlike_leave_the_private_model():
 @pytest.mark.parametrize(("lower", "used"), [(0.88, True), (0.92, False)])
 def test_public_rows_are_used_only_if_their_error_is_a_tenth_smaller(monkeypatch, lower, used):
     errors = iter([100.0, 130.0, 100 * lower, 120.0])
-    monkeypatch.setattr(public, "measure_quality", lambda *_: SimpleNamespace(value=next(errors)))
+    monkeypatch.setattr(understudy.run.public, "measure_quality", lambda *_: SimpleNamespace(value=next(errors)))
     release = us.synthesize(PRIVATE, SCHEMA, rho=1.0, public=ALIKE)
     assert (release.model.kind == "rows") is used
     assert _public_entry(release)["errors"] == [100.0, 130.0, 100 * lower, 120.0]
