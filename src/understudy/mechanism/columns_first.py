@@ -18,9 +18,7 @@ from understudy.progress import Progress, Step, silent
 
 _FEW_CODES = 8  # columns of fewer codes need a second measurement less: they have little to merge
 _FOR_ROWS = 0.01  # the part of the budget for the number of rows, if nothing else was measured
-_LONG = (
-    10  # codes; a longer column that is drawn given its previous value is merged by the noise of its first measurement
-)
+_LONG = 10  # codes; longer columns with a previous value are merged by the noise of their first measurement
 _LEAST_SHARE = 0.002  # a second measurement with a smaller part of the budget is skipped
 
 
